@@ -1,0 +1,114 @@
+"""The projection side of the commit log: start from the open state, follow the feed, read the log where it has a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.mailbox import Mailbox
+from perdure.core.limits import PROTOCOL_VERSION
+from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcome
+from perdure.core.records import Record, decode_body
+from perdure.core.state import Execution
+from perdure.store.sqlite import SqliteReader
+
+COMMITS_A_READ = 1_000
+from_history = msgspec.msgpack.Decoder(list[FromHistory])
+
+
+class Follower(Mailbox):
+    """An actor whose state is a fold of the commit log, plus what only it knows."""
+
+    peers_wanted = (HISTORY,)
+
+    reader: SqliteReader
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.reached = 0  # The newest commit that was applied.
+        self._loaded = False
+        self._early: list[Feed] = []
+
+    # --- what subclasses override -------------------------------------------
+    def on_open_state(self, n: int, executions: list[Execution]) -> None:
+        """Everything that is open, as of commit `n`; the first thing to hear."""
+
+    def on_records(
+        self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record]
+    ) -> None:
+        """What commit `n` states about one workflow."""
+
+    def on_history(self, incarnation: str) -> None:
+        """History is there and may be asked: send again what is unanswered."""
+
+    def on_other(self, sender: str, head: bytes, message: Any) -> None:
+        """A message that is not about the feed."""
+
+    # --- the feed -----------------------------------------------------------
+    def on_peer(self, role: str, incarnation: str) -> None:
+        """Greet a new history; everything else waits for its Welcome."""
+        if role == HISTORY:
+            hello = Hello(
+                self.role, self.boot.incarnation, self.boot.node, PROTOCOL_VERSION, follow=True
+            )
+            self.send(HISTORY, hello)
+
+    def on_message(self, sender: str, head: bytes, message: Any) -> None:
+        """Take what belongs to the feed, pass on the rest."""
+        match message:
+            case Feed():
+                self._on_feed(message)
+            case Newest(n=n):
+                if self._loaded and n > self.reached:
+                    self._read_log()
+            case Welcome():
+                self._on_welcome(message)
+            case _:
+                self.on_other(sender, head, message)
+
+    def _on_welcome(self, message: Welcome) -> None:
+        self.base_ms = message.base_ms
+        if not self._loaded:
+            self.reader = SqliteReader(Path(self.boot.data_dir))
+            n, executions = self.reader.open_state()
+            self.reached = n
+            self._loaded = True
+            self.on_open_state(n, executions)
+            early, self._early = self._early, []
+            for feed in early:
+                self._on_feed(feed)
+            self.ready()
+        if message.n > self.reached:
+            self._read_log()
+        self.on_history(message.incarnation)
+
+    def _on_feed(self, message: Feed) -> None:
+        if not self._loaded:
+            self._early.append(message)
+            return
+        if message.n <= self.reached:
+            return
+        if message.previous > self.reached:
+            self._read_log()
+            if message.n <= self.reached:
+                return
+        self._apply(message.body)
+
+    def _read_log(self) -> None:
+        """Catch up from the store: what was lost on the way, or committed before we followed."""
+        while True:
+            rows = self.reader.commits(self.reached, COMMITS_A_READ)
+            for row in rows:
+                self._apply(row.body)
+            if len(rows) < COMMITS_A_READ:
+                return
+
+    def _apply(self, raw: bytes) -> None:
+        body = decode_body(raw)
+        n, at_ms = body.n, body.at_ms
+        for group in body.groups:
+            self.on_records(n, at_ms, group.workflow_id, group.records)
+        self.reached = n

@@ -1,0 +1,272 @@
+"""History: the only writer, and the only one that says no.
+
+Owns the store. Receives commands from gateways (their clients' and their workers'), proposals from scheduler and lease
+keeper, and watches from gateways. Answers, and publishes every commit to its followers. Nothing leaves before the sync:
+all that was drained is judged and written in one transaction, and only then are answers and feed sent.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actors.mailbox import Mailbox, run
+from perdure.clock import boot_id, boottime_ms, wall_ms
+from perdure.core.boot import Boot
+from perdure.core.commands import (
+    AnyAnswer,
+    Closed,
+    CompleteActivity,
+    CompleteWorkflowTask,
+    EndLease,
+    ExpireLease,
+    FailActivity,
+    FailWorkflowTask,
+    Refusal,
+    ReleaseActivity,
+)
+from perdure.core.ledger import Batch, Ledger
+from perdure.core.limits import FEED_BEAT_MS, PROTOCOL_VERSION
+from perdure.core.links import (
+    GATEWAY,
+    HISTORY,
+    Answer,
+    Ask,
+    Feed,
+    Hello,
+    Newest,
+    ToHistory,
+    Unwatch,
+    Watch,
+    Welcome,
+)
+from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
+from perdure.core.state import Status
+from perdure.log_names import LogName
+from perdure.store.protocol import StoreError
+from perdure.store.sqlite import SqliteWriter
+
+EXIT_COMMIT_FAILED = 71
+EXIT_STORE_UNUSABLE = 2
+
+# What a worker may ask for; anything else that a gateway passes on for one is refused.
+WORKER_COMMANDS = (
+    CompleteActivity,
+    FailActivity,
+    ReleaseActivity,
+    CompleteWorkflowTask,
+    FailWorkflowTask,
+)
+_to_history = msgspec.msgpack.Decoder(list[ToHistory])
+
+
+# --- state ------------------------------------------------------------------
+class _Asked(msgspec.Struct, frozen=True, gc=False):
+    """A command with the way back to whoever asked."""
+
+    sender: str
+    head: bytes
+    ask: Ask
+
+
+class _Watcher(msgspec.Struct, frozen=True, gc=False):
+    sender: str
+    n: int
+
+
+# --- handle -----------------------------------------------------------------
+class History(Mailbox):
+    """The actor. One turn: drain, judge, commit, answer."""
+
+    role = HISTORY
+    decoders = {
+        role: _to_history for role in (GATEWAY, "scheduler", "lease_keeper", "dlq")
+    }
+
+    def __init__(self, boot: Boot) -> None:
+        super().__init__(boot)
+        self._writer: SqliteWriter
+        self._ledger: Ledger
+        self._epoch = 0
+        # In the order in which they are taken: gateways, proposals, expiries and ends of sessions.
+        self._asked: tuple[list[_Asked], list[_Asked], list[_Asked]] = ([], [], [])
+        self._hellos: list[tuple[str, Hello]] = []
+        self._new_watches: list[tuple[str, Watch]] = []
+        self._watches: dict[str, list[_Watcher]] = {}
+        self._watched: dict[tuple[str, int], str] = {}
+        self._followers: dict[str, int] = {}  # routing id -> newest commit sent to it
+        self._beat_ms = 0
+
+    def on_begin(self) -> None:
+        """Take the store over. Nobody is answered before this epoch's first commit is on the disk."""
+        try:
+            self._writer = SqliteWriter(Path(self.boot.data_dir))
+            opened = self._writer.open_epoch(
+                self.boot.incarnation, wall_ms(), boot_id(), boottime_ms()
+            )
+        except StoreError as error:
+            self.fail(EXIT_STORE_UNUSABLE, str(error))
+        options = self.boot.options
+        self.base_ms = opened.base_ms
+        self._epoch = opened.epoch
+        self._ledger = Ledger(
+            self._writer,
+            epoch=opened.epoch,
+            n=opened.n,
+            last_hash=opened.last_hash,
+            key=opened.key,
+            draw=random.Random(options.get("seed")).random,
+            dlq_after_attempts=options.get("dlq_after_attempts") or 5,
+            ready=self._writer.ready_count(),
+        )
+        self.ready()
+
+    def on_message(self, sender: str, head: bytes, message: Any) -> None:
+        """Keep it for the end of the drain: the whole batch is judged at once."""
+        match message:
+            case Ask(command=command):
+                asked = _Asked(sender, head, message)
+                if head and not isinstance(command, WORKER_COMMANDS):
+                    answer = Refusal("INVALID_ARGUMENT", "not for workers to ask")
+                    self.send(sender, Answer(message.n, self._ledger.n, answer), head)
+                elif sender.startswith(GATEWAY):
+                    self._asked[0].append(asked)
+                elif isinstance(command, ExpireLease | EndLease):
+                    self._asked[2].append(asked)
+                else:
+                    self._asked[1].append(asked)
+            case Watch():
+                self._new_watches.append((sender, message))
+            case Unwatch(n=n):
+                self._unwatch(sender, n)
+            case Hello():
+                self._hellos.append((sender, message))
+
+    def on_drained(self, now_ms: int) -> None:
+        """Judge and commit all that came in, then let the answers go."""
+        for sender, hello in self._hellos:
+            self._greet(sender, hello)
+        self._hellos.clear()
+        first, second, third = self._asked
+        if first or second or third:
+            asked = [*first, *second, *third]
+            for part in self._asked:
+                part.clear()
+            self._commit(asked, now_ms)
+        if self._new_watches:
+            self._look_at_watches()
+
+    def next_timer_ms(self) -> int | None:
+        """The newest number is repeated all the time, so that a lost tail of the feed is noticed."""
+        return self._beat_ms
+
+    def on_timer(self, now_ms: int) -> None:
+        """Repeat the newest number; look after the write-ahead log."""
+        self._beat_ms = now_ms + FEED_BEAT_MS
+        for follower in self._followers:
+            self.send(follower, Newest(self._ledger.n))
+        self.flush()
+        self._writer.maybe_checkpoint()
+
+    def on_orderly_stop(self, grace_ms: int) -> None:
+        """Everything acknowledged is on the disk already."""
+        self._writer.close()
+
+    # --- peers --------------------------------------------------------------
+    def _greet(self, sender: str, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION or hello.node != self.boot.node:
+            self.log.warning(LogName.PEER_REFUSED, sender=sender, version=hello.version)
+            return
+        role = hello.role + "."
+        for known in [known for known in self._followers if known.startswith(role)]:
+            del self._followers[known]
+        if hello.follow:
+            self._followers[sender] = self._ledger.n
+        if hello.role == GATEWAY:
+            self._watches.clear()
+            self._watched.clear()
+        welcome = Welcome(self.boot.incarnation, self._epoch, self._ledger.n, self.base_ms)
+        self.send(sender, welcome)
+
+    # --- commits ------------------------------------------------------------
+    def _commit(self, asked: list[_Asked], now_ms: int) -> None:
+        batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
+        for aside in batch.aside:
+            self.log.error(
+                LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
+            )
+        if batch.change is not None:
+            try:
+                self._writer.commit(batch.change)
+            except Exception:
+                # Unknown, not refused: answer nobody, and never use this connection again.
+                self.log.exception(LogName.COMMIT_FAILED, n=batch.change.n)
+                os._exit(EXIT_COMMIT_FAILED)
+        self._ledger.committed(batch)
+        if batch.change is not None:
+            self._publish(batch.n, batch.change.body)
+        for one, answer in zip(asked, batch.answers, strict=True):
+            self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
+        if batch.closings:
+            self._tell_watchers(batch)
+
+    def _publish(self, n: int, body: bytes) -> None:
+        for follower, previous in self._followers.items():
+            self.send(follower, Feed(previous, n, body))
+            self._followers[follower] = n
+
+    # --- watches ------------------------------------------------------------
+    def _look_at_watches(self) -> None:
+        for sender, watch in self._new_watches:
+            execution = self._ledger.execution(watch.workflow_id)
+            if execution is None:
+                answer: AnyAnswer = Refusal("NOT_FOUND", "there is no workflow of this id")
+            elif execution.is_open:
+                watcher = _Watcher(sender, watch.n)
+                self._watches.setdefault(watch.workflow_id, []).append(watcher)
+                self._watched[sender, watch.n] = watch.workflow_id
+                continue
+            else:
+                raw = self._writer.event(watch.workflow_id, execution.last_event_id)
+                answer = _closed(execution.status, None if raw is None else decode_event(raw))
+            self.send(sender, Answer(watch.n, self._ledger.n, answer))
+        self._new_watches.clear()
+
+    def _unwatch(self, sender: str, n: int) -> None:
+        workflow_id = self._watched.pop((sender, n), None)
+        if workflow_id is None:  # It may have come in this very drain.
+            self._new_watches = [one for one in self._new_watches if (one[0], one[1].n) != (sender, n)]
+            return
+        left = [one for one in self._watches[workflow_id] if (one.sender, one.n) != (sender, n)]
+        if left:
+            self._watches[workflow_id] = left
+        else:
+            del self._watches[workflow_id]
+
+    def _tell_watchers(self, batch: Batch) -> None:
+        for workflow_id, record in batch.closings.items():
+            watchers = self._watches.pop(workflow_id, None)
+            if watchers is None:
+                continue
+            answer = _closed(Status.RUNNING, record)
+            for watcher in watchers:
+                del self._watched[watcher.sender, watcher.n]
+                self.send(watcher.sender, Answer(watcher.n, batch.n, answer))
+
+
+def _closed(status: Status, event: Record | None) -> AnyAnswer:
+    match event:
+        case WorkflowCompleted(result=result):
+            return Closed(Status.COMPLETED.value, result, None)
+        case WorkflowFailed(failure=failure):
+            return Closed(Status.FAILED.value, None, failure)
+    return Closed(status.value, None, None)
+
+
+def main(boot: Boot) -> None:
+    """Be history until the root says stop."""
+    run(History, boot)

@@ -1,0 +1,402 @@
+"""An actor whose inbox is its ZeroMQ socket: the shell that every process of the core runs.
+
+`Mailbox` is a pykka actor type. It runs on the main thread of its process and has no other: its inbox polls one ROUTER
+socket (bound for those who connect to it, and connected to those it wants), whatever further sockets were added, and one
+timer. All that lies in the sockets is drained before anything is worked on, so batches grow by themselves under load and a
+lone message is never delayed. What a handler sends is collected and leaves as one frame per receiver when it is done.
+
+A handler that raises ends the process: half a state is worse than none. The supervisor restarts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn
+
+import msgspec
+import pykka
+import structlog
+import zmq
+from pykka._envelope import Envelope
+
+from perdure.clock import boottime_ms
+from perdure.core import limits
+from perdure.core.boot import Boot
+from perdure.core.links import (
+    ROOT,
+    ChildFailed,
+    ChildHello,
+    ChildReady,
+    FromRoot,
+    Message,
+    Peers,
+    Ping,
+    Pong,
+    SessionDead,
+    Sessions,
+    Stop,
+    pack,
+)
+from perdure.log_names import LogName
+
+EXIT_ACTOR_CRASHED = 70
+ROOT_ID = ROOT.encode("ascii")
+SEND_HWM = 100_000
+RECEIVE_HWM = 100_000
+
+Frames = list[bytes]
+_root_decoder = msgspec.msgpack.Decoder(list[FromRoot])
+_items_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def configure(socket: zmq.Socket[bytes]) -> None:
+    """Set what every socket of the core sets: bounds, and nothing that could hang an exit."""
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, SEND_HWM)
+    socket.setsockopt(zmq.RCVHWM, RECEIVE_HWM)
+    socket.setsockopt(zmq.MAXMSGSIZE, limits.WORKER_FRAME_BYTES_MAX)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
+    socket.setsockopt(zmq.RECONNECT_IVL, 10)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+
+
+class Inbox:
+    """Where an actor's messages come from: sockets, file descriptors, a timer, and itself.
+
+    pykka makes it before the actor has a socket, and its reference keeps this very object: so it begins unbound.
+    """
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._local: deque[Envelope[Any]] = deque()
+        self._drains: dict[Any, tuple[zmq.Socket[bytes] | None, Callable[..., None]]] = {}
+        self.timeout_ms: Callable[[], int | None] = lambda: None
+
+    def put(self, item: Envelope[Any], /) -> None:
+        """A message from this very process (an actor telling itself to stop)."""
+        self._local.append(item)
+
+    def empty(self) -> bool:
+        """True when nothing was put that is not taken yet."""
+        return not self._local
+
+    def add_socket(self, socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
+        """Drain `socket` too; each multipart message goes to `take`."""
+        self._drains[socket] = (socket, take)
+        self._poller.register(socket, zmq.POLLIN)
+
+    def add_fd(self, fd: int, take: Callable[[], None]) -> None:
+        """Call `take` whenever `fd` is readable."""
+        self._drains[fd] = (None, take)
+        self._poller.register(fd, zmq.POLLIN)
+
+    def remove_fd(self, fd: int) -> None:
+        """No longer look at `fd`."""
+        if self._drains.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+
+    def get(self, /) -> Envelope[Any]:
+        """Wait for something to do, drain it, and say so."""
+        while not self._local:
+            ready = self._poller.poll(self.timeout_ms())
+            for key, _ in ready:
+                entry = self._drains.get(key)
+                if entry is None:
+                    continue
+                socket, take = entry
+                if socket is None:
+                    take()
+                else:
+                    _drain(socket, take)
+            self._local.append(Envelope(None))
+        return self._local.popleft()
+
+
+def _drain(socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
+    receive = socket.recv_multipart
+    for _ in range(limits.DRAIN_MAX):
+        try:
+            frames = receive(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        take(frames)
+
+
+class Mailbox(pykka.ThreadingActor):
+    """One actor of the core; subclasses say what they want to hear and what they do about it."""
+
+    role: ClassVar[str]
+    peers_wanted: ClassVar[tuple[str, ...]] = ()
+    # By role of the sender: a Decoder(list[Union of the messages that it may send]).
+    decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {}
+
+    def __init__(self, boot: Boot) -> None:
+        super().__init__()
+        self.boot = boot
+        self.log = structlog.get_logger().bind(role=boot.role, incarnation=boot.incarnation)
+        self.base_ms = 0
+        self.peers: dict[str, str] = {}  # role -> incarnation that we are connected to
+        self.dropped = 0  # Messages that found their receiver gone or full; the senders' rules cover it.
+        self.undecodable = 0
+        self._endpoints: dict[str, str] = {}
+        self._out: dict[tuple[bytes, bytes], list[Message]] = {}
+        self._is_ready = False
+        self.context = zmq.Context(io_threads=1)
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]
+        self.inbox.timeout_ms = self._timeout_ms
+
+    # --- what subclasses override -------------------------------------------
+    def on_begin(self) -> None:
+        """The inbox is bound, the root not yet greeted."""
+
+    def on_peer(self, role: str, incarnation: str) -> None:
+        """Connected to a new incarnation of a wanted role."""
+
+    def on_peer_gone(self, role: str, incarnation: str) -> None:
+        """A wanted peer is no longer there."""
+
+    def on_session_message(self, message: Sessions | SessionDead) -> None:
+        """The root speaks of its workers' sessions."""
+
+    def on_message(self, sender: str, head: bytes, message: Any) -> None:
+        """One message, in the order sent. `sender` is a full routing id such as "history.0a1b2c"."""
+
+    def on_raw(self, sender: str, head: bytes, body: bytes) -> bool:
+        """Take an undecoded frame: True when it was taken."""
+        return False
+
+    def on_drained(self, now_ms: int) -> None:
+        """All that lay in the sockets was handed over."""
+
+    def next_timer_ms(self) -> int | None:
+        """When on_timer wants to be called, on the clock of now_ms; None: not at all."""
+        return None
+
+    def on_timer(self, now_ms: int) -> None:
+        """The timer's time has come."""
+
+    def on_orderly_stop(self, grace_ms: int) -> None:
+        """The root asks for an end: close what needs closing, then the process ends."""
+
+    # --- what subclasses use ------------------------------------------------
+    def now_ms(self) -> int:
+        """History's clock, once `base_ms` is known; before that, boot time."""
+        return self.base_ms + boottime_ms()
+
+    def send(self, to: str, message: Message, head: bytes = b"") -> None:
+        """Send to a role that we are connected to, or to a full routing id, when this turn is over."""
+        address = to if "." in to or to == ROOT else self.peers.get(to)
+        if address is None:
+            self.dropped += 1
+            return
+        key = (address.encode("ascii"), head)
+        batch = self._out.get(key)
+        if batch is None:
+            self._out[key] = [message]
+        else:
+            batch.append(message)
+
+    def send_raw(self, to: str, head: bytes, body: bytes) -> None:
+        """Pass a frame on as it is, behind everything sent before."""
+        self.flush()
+        address = to if "." in to else self.peers.get(to)
+        if address is None:
+            self.dropped += 1
+            return
+        self._transmit(address.encode("ascii"), head, body)
+
+    def add_socket(self, socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
+        """Drain a further socket with the inbox."""
+        self.inbox.add_socket(socket, take)
+
+    def add_fd(self, fd: int, take: Callable[[], None]) -> None:
+        """Watch a file descriptor with the inbox."""
+        self.inbox.add_fd(fd, take)
+
+    def remove_fd(self, fd: int) -> None:
+        """No longer watch it."""
+        self.inbox.remove_fd(fd)
+
+    def ready(self) -> None:
+        """Tell the root, once, that we serve."""
+        if not self._is_ready:
+            self._is_ready = True
+            self.send(ROOT, ChildReady(self.boot.role, self.boot.incarnation))
+
+    def fail(self, exit_code: int, message: str) -> NoReturn:
+        """End for a reason that a restart would not change; the root shows `message`."""
+        self.send(ROOT, ChildFailed(self.boot.role, self.boot.incarnation, exit_code, message))
+        self.flush()
+        self.socket.close(linger=500)
+        self.context.term()
+        os._exit(exit_code)
+
+    # --- pykka --------------------------------------------------------------
+    @staticmethod
+    def _create_actor_inbox() -> Any:
+        return Inbox()
+
+    def _start_actor_loop(self) -> None:
+        """Run on the thread that starts us, the only one of the process, until stopped."""
+        self._actor_loop()
+
+    def on_start(self) -> None:
+        """Bind the inbox, greet the root."""
+        socket = self.socket
+        configure(socket)
+        socket.setsockopt(zmq.ROUTING_ID, self.boot.incarnation.encode("ascii"))
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.bind(self.boot.inbox_endpoint)
+        socket.setsockopt(zmq.CONNECT_ROUTING_ID, ROOT_ID)
+        socket.connect(self.boot.root_endpoint)
+        self.inbox.add_socket(socket, self._take)
+        self.on_begin()
+        hello = ChildHello(
+            self.boot.role, self.boot.incarnation, os.getpid(), self.boot.inbox_endpoint
+        )
+        self.send(ROOT, hello)
+        self.flush()
+
+    def on_receive(self, message: Any) -> None:
+        """A turn: everything was drained; do the work, let it go."""
+        now_ms = self.now_ms()
+        self.on_drained(now_ms)
+        due_ms = self.next_timer_ms()
+        if due_ms is not None and due_ms <= now_ms:
+            self.on_timer(now_ms)
+        self.flush()
+
+    def _handle_failure(
+        self,
+        exception_type: type[BaseException] | None,
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # pykka alone would stop the actor and leave its process alive, a silent hole.
+        error = (exception_type, exception_value, traceback)
+        self.log.error(LogName.ACTOR_CRASHED, exc_info=error)
+        sys.stderr.flush()
+        os._exit(EXIT_ACTOR_CRASHED)
+
+    # --- inside -------------------------------------------------------------
+    def _timeout_ms(self) -> int | None:
+        due_ms = self.next_timer_ms()
+        return None if due_ms is None else max(0, due_ms - self.now_ms())
+
+    def _take(self, frames: Frames) -> None:
+        if len(frames) != 3:
+            self._reject(frames, "frame count")
+            return
+        identity, head, body = frames
+        if identity == ROOT_ID:
+            self._take_control(body)
+            return
+        sender = identity.decode("ascii", "replace")
+        if self.on_raw(sender, head, body):
+            return
+        decoder = self.decoders.get(sender.partition(".")[0])
+        if decoder is None:
+            self._reject(frames, "unknown sender")
+            return
+        try:
+            batch = decoder.decode(body)
+        except msgspec.MsgspecError:
+            batch = self._decode_singly(decoder, frames)
+        for message in batch:
+            self.on_message(sender, head, message)
+
+    def _decode_singly(self, decoder: msgspec.msgpack.Decoder[Any], frames: Frames) -> list[Any]:
+        """What can be read of a batch that can't be read whole."""
+        try:
+            items = _items_decoder.decode(frames[2])
+        except msgspec.MsgspecError as error:
+            self._reject(frames, str(error))
+            return []
+        batch: list[Any] = []
+        for item in items:
+            try:
+                batch += decoder.decode(b"\x91" + bytes(item))
+            except msgspec.MsgspecError as error:
+                self._reject(frames, str(error))
+        return batch
+
+    def _reject(self, frames: Frames, why: str) -> None:
+        self.undecodable += 1
+        self.log.warning(
+            LogName.MESSAGE_UNDECODABLE,
+            sender=frames[0].decode("ascii", "replace"),
+            error=why,
+            size=sum(map(len, frames)),
+        )
+
+    def _take_control(self, body: bytes) -> None:
+        for message in _root_decoder.decode(body):
+            match message:
+                case Ping(n=n):
+                    self.send(ROOT, Pong(n))
+                case Peers(peers=peers):
+                    self._connect(peers)
+                case Stop(grace_ms=grace_ms):
+                    self.flush()
+                    self.on_orderly_stop(grace_ms)
+                    self.flush()
+                    self.stop()
+                case _:
+                    self.on_session_message(message)
+
+    def _connect(self, peers: tuple[tuple[str, str, str], ...]) -> None:
+        """Follow the root's list of who is there; a new incarnation listens elsewhere than the old one."""
+        there = {role: (incarnation, endpoint) for role, incarnation, endpoint in peers}
+        for role in self.peers_wanted:
+            known = self.peers.get(role)
+            incarnation, endpoint = there.get(role, ("", ""))
+            if known == incarnation or (known is None and not incarnation):
+                continue
+            if known is not None:
+                del self.peers[role]
+                with contextlib.suppress(zmq.ZMQError):  # The other end may have gone already.
+                    self.socket.disconnect(self._endpoints.pop(role))
+                self.on_peer_gone(role, known)
+            if incarnation:
+                self.socket.setsockopt(zmq.CONNECT_ROUTING_ID, incarnation.encode("ascii"))
+                self.socket.connect(endpoint)
+                self.peers[role] = incarnation
+                self._endpoints[role] = endpoint
+                self.on_peer(role, incarnation)
+
+    def flush(self) -> None:
+        """Let go of everything that was sent in this turn."""
+        if not self._out:
+            return
+        out, self._out = self._out, {}
+        for (address, head), batch in out.items():
+            self._send_batch(address, head, batch)
+
+    def _send_batch(self, address: bytes, head: bytes, batch: list[Message]) -> None:
+        body = pack(batch)
+        if len(body) > limits.FRAME_BYTES and len(batch) > 1:
+            half = len(batch) // 2
+            self._send_batch(address, head, batch[:half])
+            self._send_batch(address, head, batch[half:])
+            return
+        self._transmit(address, head, body)
+
+    def _transmit(self, address: bytes, head: bytes, body: bytes) -> None:
+        try:
+            self.socket.send_multipart((address, head, body), zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            self.dropped += 1
+
+
+def run(actor_class: type[Mailbox], boot: Boot) -> None:
+    """Be this actor until the root says stop. The process may end inside."""
+    actor_class.start(boot)

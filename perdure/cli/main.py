@@ -1,0 +1,86 @@
+"""The command `perdure`: its nouns, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import perdure
+from perdure.cli import dlq, drill, node, output, wf, worker
+
+EPILOG = """\b
+Example:
+  perdure up &
+  perdure wf start FlakyDemo --fail-rate 0.5 --wait"""
+
+# typer carries its own copy of click, or uses the one that is installed, as its version has it.
+_CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="perdure",
+    help="Durable execution: workflows of retried activities that survive the death of any process.",
+    epilog=EPILOG,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+node.add_to(app)
+worker.add_to(app)
+app.add_typer(wf.app, name="wf")
+app.add_typer(drill.app, name="drill")
+wf.app.add_typer(dlq.app, name="dlq")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        output.say(f"perdure {perdure.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs one command and ends the process with its exit code."""
+    sys.exit(run(list(sys.argv[1:] if args is None else args)))
+
+
+def run(args: list[str]) -> int:
+    """Runs one command; its exit code. Errors are on standard error by then, one line first."""
+    try:
+        code: Any = app(args, prog_name="perdure", standalone_mode=False)
+        sys.stdout.flush()
+    except _CLICK_ERROR as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return output.INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has enough; Python must not fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return output.OK
+    return code if isinstance(code, int) else output.OK
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        output.say(context.get_help())
+        return output.OK
+    output.note(f"error: {output.one_line(error.format_message())}")
+    if context is not None:
+        output.note(f"Try `{context.command_path} --help`.")
+    return output.USAGE
+
+
+if __name__ == "__main__":
+    main()

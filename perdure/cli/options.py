@@ -1,0 +1,138 @@
+"""The options that many commands share, and how a command line's words become values."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from perdure.cli import output
+
+if TYPE_CHECKING:
+    from perdure.client import Client
+
+TIMEOUT_S_DEFAULT = 5.0
+ENDPOINT_VARIABLE = "PERDURE_ENDPOINT"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="ENDPOINT",
+        help=f"The node to talk to; else ${ENDPOINT_VARIABLE}, else the node of ./.perdure.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for a node."),
+]
+WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+ActivityId = Annotated[str, typer.Argument(metavar="ACTIVITY", help="The activity's id.")]
+
+FIELDS_KEY = "perdure.fields"
+
+
+class FieldsCommand(TyperCommand):
+    """A command whose unknown options are fields of an input: --fail-rate 0.5 is fail_rate=0.5."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Takes the fields out of `args`, in whatever order they stand, and leaves the rest to be parsed as usual."""
+        known: dict[str, bool] = {}
+        for param in self.get_params(ctx):
+            takes_value = not getattr(param, "is_flag", False)
+            known |= {
+                name: takes_value and param.param_type_name == "option"
+                for name in [*param.opts, *param.secondary_opts]
+                if name.startswith("-")
+            }
+        rest, fields = split_fields(args, known)
+        ctx.meta[FIELDS_KEY] = fields
+        return super().parse_args(ctx, rest)
+
+
+def split_fields(args: list[str], known: dict[str, bool]) -> tuple[list[str], dict[str, Any]]:
+    """(what is left, the fields). `known`: the command's own options, and whether each takes a value.
+
+    A field's value is what follows "=", else the next word unless that is an option, else true. A word that begins
+    with one dash is a value (-5). After "--" nothing is an option.
+    """
+    rest: list[str] = []
+    fields: dict[str, Any] = {}
+    words = iter(range(len(args)))
+    for index in words:
+        word = args[index]
+        if word == "--":
+            rest += args[index:]
+            break
+        name, equals, text = word.partition("=")
+        if not word.startswith("--") or name in known:
+            rest.append(word)
+            # The word behind a known option that takes a value is that value, whatever it looks like.
+            if name in known and known[name] and not equals and index + 1 < len(args):
+                rest.append(args[next(words)])
+            continue
+        if not equals and index + 1 < len(args) and not args[index + 1].startswith("--"):
+            value = json_or_text(args[next(words)])
+        else:
+            value = json_or_text(text) if equals else True
+        field = name[2:].replace("-", "_")
+        if field in fields:
+            raise typer.BadParameter(f"{name} is given twice")
+        fields[field] = value
+    return rest, fields
+
+
+def json_or_text(text: str) -> Any:
+    """What `text` says as JSON, else the text itself."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        return text
+
+
+def json_option(text: str, name: str) -> Any:
+    """What `text` says as JSON; a usage error that names the option where it is none."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as cause:
+        raise typer.BadParameter(
+            f"{name}: this is no JSON ({cause}); a text needs quotes: {name} '\"text\"'"
+        ) from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not in JSON")
+
+
+def merged_input(given: str | None, fields: dict[str, Any]) -> tuple[bool, Any]:
+    """(whether there is an input, the input) of --input and the fields together."""
+    if given is None:
+        return bool(fields), fields
+    value = json_option(given, "--input")
+    if not fields:
+        return True, value
+    if not isinstance(value, dict):
+        names = ", ".join("--" + name for name in fields)
+        raise typer.BadParameter(f"--input must be a JSON object to go together with {names}")
+    for name in fields:
+        if name in value:
+            raise typer.BadParameter(f"{name} is given both in --input and as an option")
+    return True, value | fields
+
+
+@contextmanager
+def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
+    """A client of the node that is meant; errors become their line and exit code."""
+    from perdure.client import Client
+
+    where = endpoint or os.environ.get(ENDPOINT_VARIABLE) or "the node of ./.perdure"
+    hint = f"no node answers at {where}: start one with `perdure up`, or name one with --endpoint"
+    with output.reported(no_node=hint), Client(endpoint) as client:
+        yield client

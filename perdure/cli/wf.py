@@ -1,0 +1,345 @@
+"""`perdure wf`: workflows, from their start to their result."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure import errors
+from perdure.cli import output
+from perdure.cli.options import (
+    FIELDS_KEY,
+    TIMEOUT_S_DEFAULT,
+    AsJson,
+    Endpoint,
+    FieldsCommand,
+    Timeout,
+    WorkflowId,
+    connected,
+    merged_input,
+)
+
+if TYPE_CHECKING:
+    from perdure.client import Client
+
+app = typer.Typer(
+    help="Start workflows and look at them.",
+    epilog="\b\nExample:\n  perdure wf start FlakyDemo --fail-rate 0.5 --wait",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+PAGE = 1_000
+WAIT_SLICE_MS = 20_000
+RETRY_PAUSE_S = 0.2
+# Fields of an event that the timeline has in columns of their own, or that are only for replay.
+EVENT_COLUMNS = frozenset({"event_id", "kind", "at_ms", "activity_id", "options", "stack"})
+
+
+@app.command(
+    cls=FieldsCommand,
+    epilog="\b\nExamples:\n  perdure wf start FlakyDemo --fail-rate 0.5 --wait\n"
+    "  perdure wf start checkout --id order-42 --input '[\"o-42\", 1999]'",
+)
+def start(
+    ctx: typer.Context,
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="The workflow's type.")],
+    workflow_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its id; a random one is made.")
+    ] = None,
+    input_: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="JSON",
+            help="Its input: an array is the arguments, an object the keyword arguments.",
+        ),
+    ] = None,
+    queue: Annotated[
+        str, typer.Option("--queue", metavar="NAME", help="The workers' queue.")
+    ] = "default",
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end and print its result.")
+    ] = False,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Start a workflow. Any other option is a field of its input: --fail-rate 0.5 is fail_rate=0.5.
+
+    The value of a field is JSON if it parses as JSON, else a text. Names that clash with an option go through
+    --input.
+    """
+    has_input, value = merged_input(input_, ctx.meta[FIELDS_KEY])
+    made = workflow_id if workflow_id is not None else f"{type_}-{secrets.token_hex(5)}"
+    args: dict[str, Any] = {"type": type_, "workflow_id": made, "task_queue": queue}
+    if has_input:
+        args["input"] = value
+    with connected(endpoint, timeout) as client:
+        started = output.plain(client.call("StartWorkflow", args))
+        if not wait:
+            if as_json:
+                output.emit(started)
+            else:
+                output.say(made)
+            return
+        if not as_json:
+            output.note(f"started {made}")
+        _print_result(client, made, timeout, as_json, patient=True)
+
+
+@app.command("list", epilog="\b\nExample:\n  perdure wf list --status Running --type FlakyDemo")
+def list_(
+    type_: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only of this workflow type.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Running, Completed, Failed, ...")
+    ] = None,
+    pending_state: Annotated[
+        str | None,
+        typer.Option(metavar="STATE", help="With an activity Scheduled, Leased, Retrying or DeadLettered."),
+    ] = None,
+    failure_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="With an activity that last failed with this.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 100,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """List workflows, the newest first."""
+    filters = {
+        "type": type_,
+        "status": status,
+        "pending_state": pending_state,
+        "failure_type": failure_type,
+    }
+    args = {name: value for name, value in filters.items() if value is not None}
+    with connected(endpoint, timeout) as client:
+        found, more = pages(client, "ListWorkflows", "workflows", args, limit)
+    if as_json:
+        output.emit(found)
+        return
+    now_ms = _now_ms()
+    rows = [
+        (
+            each["workflow_id"],
+            each["type"],
+            output.coloured(each["status"]),
+            output.when(each.get("started_ms"), now_ms),
+            _took(each),
+        )
+        for each in found
+    ]
+    output.show(output.table(("ID", "TYPE", "STATUS", "STARTED", "TOOK"), rows))
+    if more:
+        output.note(f"there are more than {limit}: see --limit")
+
+
+@app.command(epilog="\b\nExample:\n  perdure wf describe order-42")
+def describe(
+    workflow_id: WorkflowId,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show a workflow and what is open in it: each activity's state, attempt, last failure and due time."""
+    with connected(endpoint, timeout) as client:
+        found = output.plain(client.call("DescribeWorkflow", {"workflow_id": workflow_id}))
+    if as_json:
+        output.emit(found)
+        return
+    now_ms = _now_ms()
+    facts = [
+        ("id", found["workflow_id"]),
+        ("type", found["type"]),
+        ("status", output.coloured(found["status"])),
+        ("started", output.when(found.get("started_ms"), now_ms)),
+        ("closed", output.when(found.get("closed_ms"), now_ms)),
+        ("input", output.short(found.get("input"))),
+        ("result", output.short(found.get("result"))),
+        ("failure", output.failure_line(found.get("failure"))),
+        ("history", f"{found.get('history_length', 0)} events"),
+    ]
+    output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
+    activities = found.get("pending_activities") or []
+    if activities:
+        output.say()
+        output.show(_pending(activities, now_ms))
+    timers = found.get("pending_timers") or []
+    if timers:
+        rows = [
+            (each.get("timer_id", "-"), output.when(each.get("due_ms"), now_ms)) for each in timers
+        ]
+        output.say()
+        output.show(output.table(("TIMER", "DUE"), rows))
+
+
+@app.command(epilog="\b\nExample:\n  perdure wf history order-42")
+def history(
+    workflow_id: WorkflowId,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show what happened to a workflow, in order."""
+    with connected(endpoint, timeout) as client:
+        events = all_events(client, workflow_id)
+    if as_json:
+        output.emit(events)
+        return
+    began_ms = events[0]["at_ms"] if events else 0
+    rows = [
+        (
+            event["event_id"],
+            f"+{output.duration(event['at_ms'] - began_ms)}",
+            output.coloured(event["kind"]),
+            event.get("activity_id") or event.get("timer_id") or "",
+            _event_line(event),
+        )
+        for event in events
+    ]
+    output.show(output.table(("#", "AT", "KIND", "OF", ""), rows, right=("#", "AT")))
+
+
+@app.command(epilog="\b\nExample:\n  perdure wf result order-42 --wait")
+def result(
+    workflow_id: WorkflowId,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, however long.")] = False,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Print a workflow's result. Exit code 1 if it failed, 6 if it has not ended within --timeout."""
+    with connected(endpoint, timeout) as client:
+        _print_result(client, workflow_id, timeout, as_json, patient=wait)
+
+
+# --- what several commands share ---------------------------------------------
+def pages(
+    client: Client, op: str, name: str, args: dict[str, Any], limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """(at most `limit` entries over as many pages as it takes, whether there are more)."""
+    found: list[dict[str, Any]] = []
+    page: str | None = None
+    while True:
+        asked = {**args, "limit": min(PAGE, limit - len(found))}
+        if page is not None:
+            asked["page"] = page
+        answer = output.plain(client.call(op, asked))
+        found += answer[name]
+        page = answer.get("next_page")
+        if page is None or len(found) >= limit:
+            return found[:limit], page is not None
+
+
+def all_events(client: Client, workflow_id: str) -> list[dict[str, Any]]:
+    """The whole history of a workflow."""
+    events: list[dict[str, Any]] = []
+    while True:
+        after = events[-1]["event_id"] if events else 0
+        args = {"workflow_id": workflow_id, "after": after, "limit": PAGE}
+        more = output.plain(client.call("GetHistory", args))["events"]
+        events += more
+        if not more:
+            return events
+
+
+def _print_result(
+    client: Client, workflow_id: str, timeout_s: float, as_json: bool, *, patient: bool
+) -> None:
+    try:
+        value = _ended(client, workflow_id, timeout_s, patient=patient)
+    except errors.WorkflowFailed as error:
+        failure = output.plain(error.failure)
+        if as_json:
+            output.emit({"workflow_id": workflow_id, "status": error.status, "failure": failure})
+        why = output.failure_line(failure) if failure else ""
+        how = error.status.lower()
+        raise output.fail(
+            f"{workflow_id} {how}: {why}" if why else f"{workflow_id}: {how}", output.FAILED
+        ) from None
+    except errors.DeadlineExceeded:
+        raise output.fail(
+            f"{workflow_id} has not ended yet: wait with --wait, or look with "
+            f"`perdure wf describe {workflow_id}`",
+            output.REFUSED,
+        ) from None
+    if as_json:
+        output.emit({"workflow_id": workflow_id, "status": "Completed", "result": value})
+    else:
+        output.say(output.json_line(value))
+
+
+def _ended(client: Client, workflow_id: str, timeout_s: float, *, patient: bool) -> Any:
+    """The result. A patient wait outlives restarts of the node that take less than the timeout."""
+    wait_ms = WAIT_SLICE_MS if patient else int(timeout_s * 1_000)
+    lost_at: float | None = None
+    while True:
+        try:
+            return client.result(workflow_id, timeout_ms=wait_ms)
+        except errors.DeadlineExceeded:
+            lost_at = None
+            if not patient:
+                raise
+        except errors.Unavailable:
+            lost_at = time.monotonic() if lost_at is None else lost_at
+            if not patient or time.monotonic() - lost_at > timeout_s:
+                raise
+            time.sleep(RETRY_PAUSE_S)
+
+
+def _now_ms() -> int:
+    from perdure.clock import wall_ms
+
+    return wall_ms()
+
+
+def _took(found: dict[str, Any]) -> str:
+    if found.get("closed_ms") is None:
+        return "-"
+    return output.duration(found["closed_ms"] - found["started_ms"])
+
+
+def _pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
+    rows = []
+    for each in activities:
+        limit = each.get("max_attempts") or "-"
+        due = each.get("due_ms")
+        if each["state"] == "Leased":
+            due_text = f"lease ends {output.when(each.get('lease_deadline_ms'), now_ms)}"
+        else:
+            due_text = output.when(due, now_ms) if due is None or due > now_ms else "now"
+        rows.append(
+            (
+                each["activity_id"],
+                each.get("type", "-"),
+                output.coloured(each["state"]),
+                f"{each['attempt']} of {limit}",
+                due_text,
+                each.get("worker_id") or "-",
+                output.failure_line(each.get("last_failure")),
+            )
+        )
+    columns = ("ACTIVITY", "TYPE", "STATE", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
+    return output.table(columns, rows)
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    parts = []
+    for name, value in event.items():
+        if name in EVENT_COLUMNS or value is None or (name == "timer_id"):
+            continue
+        if name.endswith("_ms"):
+            continue
+        if name == "failure":
+            parts.append(output.failure_line(value))
+        elif name == "type":
+            parts.append(str(value))
+        else:
+            parts.append(f"{name}={output.short(value)}")
+    return "  ".join(parts)

@@ -1,0 +1,134 @@
+"""The operator's configuration: perdure.toml, or [tool.perdure] in pyproject.toml. Frozen, and checked whole.
+
+A key that does nothing is worse than an error: only keys that work are accepted, and an unknown one is refused with
+the nearest that is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from perdure.core.limits import NAME_CHARS_MAX
+from perdure.errors import InvalidArgument
+from perdure.policy import ATTEMPTS_MAX, DLQ_AFTER_ATTEMPTS_DEFAULT
+
+CONFIG_FILE = "perdure.toml"
+PROJECT_FILE = "pyproject.toml"
+
+WORKERS_MAX = 256
+SLOTS_MAX = 10_000
+
+Attempts = Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
+Workers = Annotated[int, msgspec.Meta(ge=0, le=WORKERS_MAX)]
+Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
+Module = Annotated[str, msgspec.Meta(min_length=1)]
+Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}$")]
+
+
+class Durable(msgspec.Struct, frozen=True, kw_only=True):
+    """[durable]: what history does. `dlq_after_attempts` stands in where a retry policy sets no limit."""
+
+    dlq_after_attempts: Attempts = DLQ_AFTER_ATTEMPTS_DEFAULT
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """[node]: what `perdure up` starts where the command line does not say; None is the command's own default."""
+
+    app: tuple[Module, ...] = ()
+    workers: Workers | None = None
+    slots: Slots | None = None
+    queues: tuple[Queue, ...] = ()
+    data: Module | None = None
+    bind: tuple[Module, ...] = ()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an operator may set. `source` is the file it was read from, None where there was none."""
+
+    durable: Durable = Durable()
+    node: Node = Node()
+    source: str | None = None
+
+
+_TABLES: dict[str, type[msgspec.Struct]] = {"durable": Durable, "node": Node}
+_Table = TypeVar("_Table", bound=msgspec.Struct)
+
+
+def load(path: Path | None, directory: Path) -> Config:
+    """The configuration of `path`, else of perdure.toml, else of pyproject.toml in `directory`, else the defaults.
+
+    Raises InvalidArgument naming the file, the key and what would be right.
+    """
+    if path is not None:
+        return parse(_read(path), str(path), inside_project=path.name == PROJECT_FILE)
+    own = directory / CONFIG_FILE
+    if own.is_file():
+        return parse(_read(own), CONFIG_FILE)
+    project = directory / PROJECT_FILE
+    if project.is_file():
+        return parse(_read(project), PROJECT_FILE, inside_project=True)
+    return Config()
+
+
+def parse(text: str, source: str, *, inside_project: bool = False) -> Config:
+    """The configuration that `text` says; with `inside_project` only its table [tool.perdure] counts."""
+    try:
+        tables: Any = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as cause:
+        raise InvalidArgument(f"{source}: this is no TOML: {cause}") from None
+    if inside_project:
+        tables = tables.get("tool", {}).get("perdure", {})
+        if not tables:
+            return Config()
+    if not isinstance(tables, dict):
+        raise InvalidArgument(f"{source}: [tool.perdure] must be a table")
+    _refuse_unknown(tables, _TABLES, source, "")
+    return Config(
+        durable=_table(Durable, tables, "durable", source),
+        node=_table(Node, tables, "node", source),
+        source=source,
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise InvalidArgument(f"{path}: cannot be read: {cause.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path}: this is no UTF-8 text") from None
+
+
+def _table(kind: type[_Table], tables: dict[str, Any], name: str, source: str) -> _Table:
+    given = tables.get(name, {})
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"{source}: {name} must be a table, [{name}]")
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    _refuse_unknown(given, fields, source, f"{name}.")
+    for key, value in given.items():
+        try:
+            msgspec.convert(value, fields[key])
+        except msgspec.ValidationError as cause:
+            raise InvalidArgument(f"{source}: {name}.{key}: {cause}", field=key) from None
+    return msgspec.convert(given, kind)
+
+
+def _refuse_unknown(given: dict[str, Any], known: dict[str, Any], source: str, prefix: str) -> None:
+    for key in given:
+        if key in known:
+            continue
+        near = nearest(key, known)
+        hint = f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known)}"
+        raise InvalidArgument(f"{source}: unknown key {prefix}{key}; {hint}", field=key)
+
+
+def nearest(word: str, known: Any) -> str | None:
+    """The known word that `word` was most likely meant to be, or None."""
+    lowered = {str(name).lower(): str(name) for name in known}
+    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
+    return lowered[near[0]] if near else None

@@ -1,0 +1,273 @@
+"""What is asked of history, and what it answers. A command wishes; history may refuse it as out of date.
+
+Each names exactly what it expects to find (generation and grant, cursor, attempt), so that a stale or doubled one is
+harmless. Commands about one grant carry its address; at the edge a token becomes an address, or a refusal.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from perdure.core.ids import Address, Session
+from perdure.core.records import ActivityOptions, Payload
+from perdure.failures import Failure
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something asked of history about one workflow execution."""
+
+
+# --- steps of a workflow ----------------------------------------------------
+class ScheduleActivity(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """Run this activity. The id is unique in the execution."""
+
+    activity_id: str
+    activity_type: str
+    input: Payload | None
+    options: ActivityOptions
+
+
+class StartTimer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """Wake me after `duration_ms`, counted from the commit of this step."""
+
+    timer_id: int
+    duration_ms: int
+
+
+class CancelTimer(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """I no longer wait for this timer."""
+
+    timer_id: int
+
+
+class CancelActivity(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """I no longer wait for this activity: end it, tell its worker, make its token stale."""
+
+    activity_id: str
+
+
+class CompleteWorkflow(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """The workflow function returned."""
+
+    result: Payload | None
+
+
+class FailWorkflow(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """An exception left the workflow function."""
+
+    failure: Failure
+
+
+Step = (
+    ScheduleActivity | StartTimer | CancelTimer | CancelActivity | CompleteWorkflow | FailWorkflow
+)
+
+
+# --- from clients -----------------------------------------------------------
+class StartWorkflow(Command, frozen=True, tag=1):
+    """Sent by the gateway for a client. `digest` is of type, queue and input, whatever their encoding."""
+
+    workflow_id: str
+    workflow_type: str
+    task_queue: str
+    input: Payload | None
+    request_id: str | None
+    digest: bytes
+
+
+class RedriveDeadLetter(Command, frozen=True, tag=2):
+    """Sent by the gateway for an operator."""
+
+    workflow_id: str
+    activity_id: str
+    request_id: str | None = None
+
+
+class FailDeadLetter(Command, frozen=True, tag=3):
+    """Sent by the gateway for an operator: let the workflow see the last failure."""
+
+    workflow_id: str
+    activity_id: str
+    request_id: str | None = None
+
+
+class CompleteDeadLetter(Command, frozen=True, tag=4):
+    """Sent by the gateway for an operator who did the work by hand."""
+
+    workflow_id: str
+    activity_id: str
+    result: Payload | None
+    request_id: str | None = None
+
+
+# --- reports: from workers, and from clients who poll by hand ---------------
+class CompleteActivity(Command, frozen=True, tag=5):
+    """The holder of `token` is done."""
+
+    token: str
+    result: Payload | None
+
+
+class FailActivity(Command, frozen=True, tag=6):
+    """The holder of `token` failed. `details` and `beat`: the newest heartbeat not yet acknowledged."""
+
+    token: str
+    failure: Failure
+    details: Payload | None = None
+    beat: int = 0
+
+
+class ReleaseActivity(Command, frozen=True, tag=7):
+    """The holder of `token` hands it back, uncharged. reason: "shutdown" or "unknown_type"."""
+
+    token: str
+    reason: str
+    details: Payload | None = None
+    beat: int = 0
+
+
+class CompleteWorkflowTask(Command, frozen=True, tag=8):
+    """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and wants `steps`."""
+
+    workflow_id: str
+    consumed_from: int
+    commands_from: int
+    consumed: int
+    steps: tuple[Step, ...]
+
+
+class FailWorkflowTask(Command, frozen=True, tag=9):
+    """The workflow task can't be done by this worker. reason: "mismatch", "unknown_type", "blocked", "error".
+
+    "handed_back" is an orderly shutdown: not counted.
+    """
+
+    workflow_id: str
+    consumed_from: int
+    commands_from: int
+    reason: str
+    failure: Failure | None = None
+
+
+# --- proposals --------------------------------------------------------------
+class GrantLease(Command, frozen=True, tag=10):
+    """Scheduler: give `attempt` to this session. `grant` is the number that the new grant would get."""
+
+    workflow_id: str
+    activity_id: str
+    generation: int
+    grant: int
+    attempt: int
+    worker_id: str
+    session: Session | None
+    poll_id: str | None = None
+
+
+class FireTimer(Command, frozen=True, tag=11):
+    """Scheduler: the timer's time has come."""
+
+    workflow_id: str
+    timer_id: int
+
+
+class TimeOutActivity(Command, frozen=True, tag=12):
+    """Scheduler: a deadline that is no lease's has passed. kind: "schedule_to_start" or "schedule_to_close"."""
+
+    workflow_id: str
+    activity_id: str
+    generation: int
+    kind: str
+
+
+class TimeOutWorkflowTask(Command, frozen=True, tag=13):
+    """Scheduler: the workflow task given at this cursor did not come back. reason: "timeout", "worker_died"."""
+
+    workflow_id: str
+    consumed: int
+    commands: int
+    reason: str
+
+
+class RecordHeartbeat(Command, frozen=True, tag=14):
+    """Lease keeper, for the holder of `token`. A beat of 0 means: one more than the last."""
+
+    token: str
+    beat: int
+    details: Payload | None
+    has_details: bool
+
+
+class ExpireLease(Command, frozen=True, tag=15):
+    """Lease keeper: this grant's deadline has passed, with what it knew of heartbeats not yet committed."""
+
+    address: Address
+    details: Payload | None = None
+    beat: int = 0
+
+
+class EndLease(Command, frozen=True, tag=16):
+    """Lease keeper: the session is gone. reason: "worker_died", "node_restart" or "undelivered"."""
+
+    address: Address
+    reason: str
+    details: Payload | None = None
+    beat: int = 0
+
+
+AnyCommand = (
+    StartWorkflow
+    | RedriveDeadLetter
+    | FailDeadLetter
+    | CompleteDeadLetter
+    | CompleteActivity
+    | FailActivity
+    | ReleaseActivity
+    | CompleteWorkflowTask
+    | FailWorkflowTask
+    | GrantLease
+    | FireTimer
+    | TimeOutActivity
+    | TimeOutWorkflowTask
+    | RecordHeartbeat
+    | ExpireLease
+    | EndLease
+)
+
+
+# --- answers ----------------------------------------------------------------
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """Accepted. `state`: of the activity after a failure (Retrying, DeadLettered, Dropped), else empty."""
+
+    state: str = ""
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The workflow exists."""
+
+    run: int = 1
+
+
+class Deadline(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The heartbeat is durable; the lease now ends at `deadline_ms` of history's clock."""
+
+    deadline_ms: int
+    cancel_requested: bool = False
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """How a workflow ended (the answer to a watch)."""
+
+    status: str
+    result: Payload | None
+    failure: Failure | None
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """Why not. `code` is one of perdure.errors; `at_ms` is when it would no longer be too early, else 0."""
+
+    code: str
+    message: str
+    at_ms: int = 0
+
+
+AnyAnswer = Done | Started | Deadline | Closed | Refusal

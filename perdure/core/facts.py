@@ -1,0 +1,42 @@
+"""What a decision may know of the outside, and what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from perdure.core.commands import AnyAnswer, Refusal
+from perdure.core.ids import Address
+from perdure.core.records import Record
+
+Jitter = Callable[[float, float], float]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """All that `decide` may know besides state and command.
+
+    `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where the command's token
+    points (None: it has none, or a forged one). `closing_event` finds the event that closed an activity,
+    `requested_event` the one that an operator's request id made, of the execution at hand.
+    """
+
+    now_ms: int
+    draw: Callable[[], float]
+    jitter: Jitter | None = None
+    dlq_after_attempts: int = 5
+    address: Address | None = None
+    closing_event: Callable[[str], Record | None] = lambda _: None
+    requested_event: Callable[[str], Record | None] = lambda _: None
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """What follows from a command. A refusal may come with records: it can be what brings a passed deadline to light."""
+
+    records: tuple[Record, ...]
+    answer: AnyAnswer
+
+
+def refuse(code: str, message: str, at_ms: int = 0) -> Decision:
+    """No records, and why."""
+    return Decision((), Refusal(code, message, at_ms))

@@ -1,0 +1,365 @@
+"""Judge a batch of commands and make of it one commit: what the history actor and LocalEngine both run.
+
+The ledger holds the executions that were touched lately, asks the store for others, and produces a `Batch`: what to write,
+and what to answer once that is durable. It does no input or output itself but through the `Source` that it is given.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from perdure.core.chain import next_hash
+from perdure.core.change import Change, StoredEvent
+from perdure.core.commands import (
+    AnyAnswer,
+    Command,
+    CompleteActivity,
+    FailActivity,
+    RecordHeartbeat,
+    Refusal,
+    ReleaseActivity,
+    StartWorkflow,
+)
+from perdure.core.decide import decide
+from perdure.core.decide_activity import WAITING
+from perdure.core.execution import begin, evolve
+from perdure.core.facts import Decision, Facts, Jitter
+from perdure.core.ids import Address, unseal
+from perdure.core.limits import INLINE_BYTES, READY_MAX
+from perdure.core.records import (
+    CLOSING_TYPES,
+    EVENT_TYPES,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    CommitBody,
+    Group,
+    Record,
+    TimerCancelled,
+    TimerFired,
+    TimerStarted,
+    WorkflowStarted,
+    encode_body,
+    encode_event,
+)
+from perdure.core.state import Execution
+from perdure.values import refer
+
+EXECUTIONS_KEPT = 20_000
+_REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat)
+_PAYLOAD_FIELDS = ("input", "result", "details")
+
+
+class Source(Protocol):
+    """Where the ledger finds what it does not hold."""
+
+    def load(self, workflow_id: str) -> Execution | None:
+        """The execution as of the newest commit, or None."""
+        ...
+
+    def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
+        """The event that closed this activity, or None."""
+        ...
+
+    def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
+        """The event made by the operator's command with this request id, or None."""
+        ...
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """A command that made the core raise: it changed nothing and is kept for inspection."""
+
+    command: Command
+    error: str
+
+
+class Batch(msgspec.Struct):
+    """One drained batch, judged. `change` None: nothing to write, the answers speak of what is durable."""
+
+    n: int  # The commit that the answers depend on.
+    change: Change | None
+    answers: list[AnyAnswer]  # In the order of the commands.
+    closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
+    aside: list[Aside]
+
+
+class _Draft:
+    """What a batch adds up to while its commands are judged."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, list[Record]] = {}
+        self.events: list[StoredEvent] = []
+        self.started: dict[str, Execution] = {}
+        self.activities: set[tuple[str, str]] = set()
+        self.timers: set[tuple[str, int]] = set()
+        self.closing: dict[tuple[str, str], Record] = {}
+        self.requested: dict[tuple[str, str], Record] = {}
+        self.closings: dict[str, Record] = {}
+        self.aside: list[Aside] = []
+
+
+class Ledger:
+    """The judge of one store. Use: `batch = judge(...)`, write `batch.change`, then `committed(batch)`.
+
+    If the write fails, throw the ledger away: memory is never rolled back.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        epoch: int,
+        n: int,
+        last_hash: bytes,
+        key: bytes,
+        draw: Callable[[], float],
+        jitter: Jitter | None = None,
+        dlq_after_attempts: int = 5,
+        ready: int = 0,
+    ) -> None:
+        self.n = n
+        self.key = key
+        self.ready = (
+            ready  # Tasks that wait for a worker, nearly: what the limit on new work looks at.
+        )
+        self._source = source
+        self._epoch = epoch
+        self._last_hash = last_hash
+        self._draw = draw
+        self._jitter = jitter
+        self._dlq_after_attempts = dlq_after_attempts
+        self._executions: dict[str, Execution] = {}
+
+    def execution(self, workflow_id: str) -> Execution | None:
+        """The execution as of the last commit, or None. Not to be changed."""
+        found = self._executions.get(workflow_id)
+        if found is None:
+            found = self._source.load(workflow_id)
+            if found is not None:
+                self._executions[workflow_id] = found
+        return found
+
+    def judge(self, commands: Iterable[Command], now_ms: int) -> Batch:
+        """All that follows from `commands`, in this order, at `now_ms`. Memory has moved on when it returns."""
+        draft = _Draft()
+        answers = [self._judge_one(draft, command, now_ms) for command in commands]
+        change = self._change(draft, now_ms) if draft.groups else None
+        n = self.n if change is None else change.n
+        return Batch(n, change, answers, draft.closings, draft.aside)
+
+    def committed(self, batch: Batch) -> None:
+        """`batch.change` is durable."""
+        if batch.change is not None:
+            self.n = batch.change.n
+            self._last_hash = batch.change.hash
+        for workflow_id in batch.closings:
+            self._executions.pop(workflow_id, None)
+        while len(self._executions) > EXECUTIONS_KEPT:
+            del self._executions[next(iter(self._executions))]
+
+    # --- one command --------------------------------------------------------
+    def _judge_one(self, draft: _Draft, command: Command, now_ms: int) -> AnyAnswer:
+        address: Address | None = None
+        if isinstance(command, _REPORTS):
+            address = unseal(command.token, self.key)
+            if address is None:
+                return Refusal("FAILED_PRECONDITION", "the token is none of this store's")
+            workflow_id = address.workflow_id
+        else:
+            address = getattr(command, "address", None)
+            workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
+        if self.ready > READY_MAX and type(command) is StartWorkflow:
+            return Refusal(
+                "RESOURCE_EXHAUSTED",
+                f"more than {READY_MAX} tasks wait for a worker; try again later",
+            )
+        try:
+            decision = self._decide(draft, workflow_id, command, address, now_ms)
+        except Exception:
+            return self._set_aside(draft, command)
+        if decision.records:
+            try:
+                self._apply(draft, workflow_id, decision.records)
+            except Exception:
+                self._rebuild(draft, workflow_id)
+                return self._set_aside(draft, command)
+        return decision.answer
+
+    def _decide(
+        self,
+        draft: _Draft,
+        workflow_id: str,
+        command: Command,
+        address: Address | None,
+        now_ms: int,
+    ) -> Decision:
+        facts = Facts(
+            now_ms=now_ms,
+            draw=self._draw,
+            jitter=self._jitter,
+            dlq_after_attempts=self._dlq_after_attempts,
+            address=address,
+            closing_event=partial(self._closing_event, draft, workflow_id),
+            requested_event=partial(self._requested_event, draft, workflow_id),
+        )
+        return decide(self.execution(workflow_id), command, facts)
+
+    def _closing_event(self, draft: _Draft, workflow_id: str, activity_id: str) -> Record | None:
+        found = draft.closing.get((workflow_id, activity_id))
+        return found or self._source.closing_event(workflow_id, activity_id)
+
+    def _requested_event(self, draft: _Draft, workflow_id: str, request_id: str) -> Record | None:
+        found = draft.requested.get((workflow_id, request_id))
+        return found or self._source.requested_event(workflow_id, request_id)
+
+    @staticmethod
+    def _set_aside(draft: _Draft, command: Command) -> Refusal:
+        draft.aside.append(Aside(command, traceback.format_exc()))
+        return Refusal("INTERNAL", "the command made the engine fail; it changed nothing")
+
+    # --- records ------------------------------------------------------------
+    def _apply(self, draft: _Draft, workflow_id: str, records: tuple[Record, ...]) -> None:
+        """Fold `records` into the execution, then note them. A raise leaves the draft as it was."""
+        n = self.n + 1
+        execution = self._executions.get(workflow_id)
+        open_before: list[tuple[str, str]] = []
+        timers_before: list[tuple[str, int]] = []
+        started = False
+        was_ready = execution is not None and execution.task_ready
+        waiting = 0
+        for record in records:
+            if execution is None:
+                assert isinstance(record, WorkflowStarted)
+                execution = begin(workflow_id, record)
+                started = True
+                continue
+            if type(record) in CLOSING_TYPES:
+                open_before = [(workflow_id, activity_id) for activity_id in execution.activities]
+                timers_before = [(workflow_id, timer_id) for timer_id in execution.timers]
+                waiting -= sum(a.state in WAITING for a in execution.activities.values())
+            activity_id = getattr(record, "activity_id", None)
+            waiting -= _waits(execution, activity_id)
+            evolve(execution, record, n)
+            waiting += _waits(execution, activity_id)
+        events = [_stored(workflow_id, record) for record in records if type(record) in EVENT_TYPES]
+        assert execution is not None
+        self.ready += waiting + execution.task_ready - was_ready
+        self._executions[workflow_id] = execution
+        if started:
+            draft.started[workflow_id] = execution
+        draft.activities.update(open_before)
+        draft.timers.update(timers_before)
+        draft.events.extend(events)
+        group = draft.groups.get(workflow_id)
+        if group is None:
+            draft.groups[workflow_id] = group = []
+        group.extend(records)
+        for record in records:
+            self._note(draft, workflow_id, record)
+
+    def _note(self, draft: _Draft, workflow_id: str, record: Record) -> None:
+        """Remember which rows `record` touches, and what can be looked up by it before it is stored."""
+        kind = type(record)
+        if kind in CLOSING_TYPES:
+            draft.closings[workflow_id] = record
+        elif isinstance(record, TimerStarted | TimerFired | TimerCancelled):
+            draft.timers.add((workflow_id, record.timer_id))
+        elif hasattr(record, "activity_id"):
+            draft.activities.add((workflow_id, record.activity_id))
+            if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
+                draft.closing[workflow_id, record.activity_id] = record
+            request_id = getattr(record, "request_id", None)
+            if request_id is not None:
+                draft.requested[workflow_id, request_id] = record
+
+    def _rebuild(self, draft: _Draft, workflow_id: str) -> None:
+        """Bring back the execution that a raising fold left half done: from the store and this batch so far."""
+        self._executions.pop(workflow_id, None)
+        execution = self._source.load(workflow_id)
+        for record in draft.groups.get(workflow_id, ()):
+            if execution is None:
+                assert isinstance(record, WorkflowStarted)
+                execution = begin(workflow_id, record)
+            else:
+                evolve(execution, record, self.n + 1)
+        if execution is not None:
+            self._executions[workflow_id] = execution
+            if workflow_id in draft.started:
+                draft.started[workflow_id] = execution
+
+    # --- the commit ---------------------------------------------------------
+    def _change(self, draft: _Draft, now_ms: int) -> Change:
+        groups = tuple(
+            Group(workflow_id, tuple(map(_slim, records)))  # type: ignore[arg-type]
+            for workflow_id, records in draft.groups.items()
+        )
+        n = self.n + 1
+        body = encode_body(CommitBody(n, self._epoch, now_ms, groups))
+        executions = self._executions
+        activities = []
+        activities_closed = []
+        for workflow_id, activity_id in draft.activities:
+            activity = executions[workflow_id].activities.get(activity_id)
+            if activity is None:
+                activities_closed.append((workflow_id, activity_id))
+            else:
+                activities.append((workflow_id, activity))
+        timers = []
+        timers_closed = []
+        for workflow_id, timer_id in draft.timers:
+            due_ms = executions[workflow_id].timers.get(timer_id)
+            if due_ms is None:
+                timers_closed.append((workflow_id, timer_id))
+            else:
+                timers.append((workflow_id, timer_id, due_ms))
+        return Change(
+            n=n,
+            epoch=self._epoch,
+            at_ms=now_ms,
+            previous_hash=self._last_hash,
+            hash=next_hash(self._last_hash, body),
+            body=body,
+            started=list(draft.started.values()),
+            touched=[executions[key] for key in draft.groups if key not in draft.started],
+            events=draft.events,
+            activities=activities,
+            activities_closed=activities_closed,
+            timers=timers,
+            timers_closed=timers_closed,
+        )
+
+
+def _waits(execution: Execution, activity_id: str | None) -> bool:
+    """True where the activity waits for a worker, now or after its backoff."""
+    if activity_id is None:
+        return False
+    activity = execution.activities.get(activity_id)
+    return activity is not None and activity.state in WAITING
+
+
+def _stored(workflow_id: str, record: Record) -> StoredEvent:
+    closes = None
+    if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
+        closes = record.activity_id
+    return StoredEvent(
+        workflow_id,
+        record.event_id,  # type: ignore[attr-defined]
+        record.at_ms,  # type: ignore[attr-defined]
+        type(record).__name__,
+        encode_event(record),
+        closes,
+        None if type(record) is WorkflowStarted else getattr(record, "request_id", None),
+    )
+
+
+def _slim(record: Record) -> Record:
+    """The record as the log has it: large payloads by reference."""
+    for name in _PAYLOAD_FIELDS:
+        payload = getattr(record, name, None)
+        if payload is not None and len(payload) > INLINE_BYTES:
+            return msgspec.structs.replace(record, **{name: refer(payload)})
+    return record

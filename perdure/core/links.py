@@ -1,0 +1,381 @@
+"""What actors, workers and the root say to each other inside a node, and how it is framed.
+
+One ZeroMQ message between two actors is [peer identity][head][body]. `body` is a MessagePack list of messages of one
+conversation (a batch). `head` says whose batch it is: b"" is the sender's own; a packed Session means that the gateway
+passed it on for that worker, untouched, or that the receiver (the gateway) shall pass it on to that worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.core.commands import AnyAnswer, AnyCommand
+from perdure.core.ids import Session
+from perdure.core.records import ActivityOptions, Payload
+
+# Roles, as `perdure ps` names them.
+ROOT = "root"
+HISTORY = "history"
+LEASE_KEEPER = "lease_keeper"
+SCHEDULER = "scheduler"
+DLQ = "dlq"
+GATEWAY = "gateway"
+CORE_ROLES = (HISTORY, LEASE_KEEPER, SCHEDULER, DLQ, GATEWAY)
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One message of a batch."""
+
+
+# --- to and from history ----------------------------------------------------
+class Hello(Message, frozen=True, tag=1):
+    """First word of a projection or gateway to history. With `follow`, every later commit is sent to it."""
+
+    role: str
+    incarnation: str
+    node: str
+    version: int
+    follow: bool = False
+
+
+class Welcome(Message, frozen=True, tag=2):
+    """History's first answer, after its epoch commit: the store may be read from `n` on.
+
+    `base_ms` plus CLOCK_BOOTTIME in ms is history's clock.
+    """
+
+    incarnation: str
+    epoch: int
+    n: int
+    base_ms: int
+
+
+class Ask(Message, frozen=True, tag=3):
+    """A command. `n` is the originator's own number; the answer bears it. Sent again until answered."""
+
+    n: int
+    command: AnyCommand
+
+
+class Watch(Message, frozen=True, tag=4):
+    """Tell me when this workflow is closed (at once, if it is). Answered NOT_FOUND where there is none."""
+
+    n: int
+    workflow_id: str
+
+
+class Unwatch(Message, frozen=True, tag=5):
+    """No longer interested in watch `n`."""
+
+    n: int
+
+
+class Answer(Message, frozen=True, tag=6):
+    """The answer to Ask or Watch `n`, durable as of `commit`."""
+
+    n: int
+    commit: int
+    answer: AnyAnswer
+
+
+class Feed(Message, frozen=True, tag=7):
+    """Commit `n`; the one sent to this follower before it was `previous`. `body` is perdure.core.records.CommitBody."""
+
+    previous: int
+    n: int
+    body: bytes
+
+
+class Newest(Message, frozen=True, tag=8):
+    """History's newest commit, repeated every 100 ms: a follower that is behind reads the log."""
+
+    n: int
+
+
+# --- worker to scheduler, lease keeper (passed on by the gateway) -----------
+class Sync(Message, frozen=True, tag=20):
+    """What a worker session holds, all of it, and how much it can take. Sent at hello, reconnect, drain, every second.
+
+    `workflows`: (workflow_id, consumed, commands) of the workflow tasks it holds. `n`: newest commit that it saw.
+    `sticky`: workflow ids that it has cached is not sent; a miss replays.
+    """
+
+    worker_id: str
+    queues: tuple[str, ...]
+    activity_types: tuple[str, ...]
+    workflow_types: tuple[str, ...]
+    activity_slots: int
+    workflow_slots: int
+    tokens: tuple[str, ...]
+    workflows: tuple[tuple[str, int, int], ...]
+    n: int
+    draining: bool = False
+
+
+class Heartbeat(Message, frozen=True, tag=21):
+    """The holder of `token` lives. Beats rise by one per message of that token. Answered by Answer `n`."""
+
+    n: int
+    token: str
+    beat: int
+    details: Payload | None
+    has_details: bool
+
+
+# --- to a worker (passed on by the gateway) ---------------------------------
+class WorkflowTask(Message, frozen=True, tag=30):
+    """Run this workflow on from its cursor. `events`: encoded events after `consumed`; None: fetch them."""
+
+    workflow_id: str
+    workflow_type: str
+    consumed: int
+    commands: int
+    last_event_id: int
+    events: tuple[msgspec.Raw, ...] | None
+    n: int
+
+
+class ActivityTask(Message, frozen=True, tag=31):
+    """Run this attempt. Payloads may be references: the gateway puts the payload in their place.
+
+    `lease_ms`: how long the lease lasts from its grant; `attempt_ms`: what is left of the attempt, heartbeats or not.
+    """
+
+    token: str
+    workflow_id: str
+    workflow_type: str
+    activity_id: str
+    activity_type: str
+    generation: int
+    grant: int
+    attempt: int
+    input: Payload | None
+    details: Payload | None
+    beat: int
+    options: ActivityOptions
+    scheduled_event_id: int
+    scheduled_ms: int
+    deadline_ms: int
+    lease_ms: int
+    attempt_ms: int
+    n: int
+
+
+class CancelTask(Message, frozen=True, tag=32):
+    """Do not go on with this token: it is not live. reason: "stale", "cancelled"."""
+
+    token: str
+    reason: str
+
+
+class DropWorkflow(Message, frozen=True, tag=33):
+    """Forget the cached state and any task of this workflow."""
+
+    workflow_id: str
+
+
+# --- worker and gateway -----------------------------------------------------
+class WorkerHello(Message, frozen=True, tag=40):
+    """First word of a worker on every connection. `session` is set by the supervisor for its own workers."""
+
+    worker_id: str
+    pid: int
+    pid_started: float
+    node: str
+    version: int
+    session: Session | None
+
+
+class WorkerWelcome(Message, frozen=True, tag=41):
+    """The gateway knows the worker by this session. `history`: its incarnation; a new one means: send reports again."""
+
+    session: Session
+    gateway: str
+    history: str
+    epoch: int
+
+
+class HistoryChanged(Message, frozen=True, tag=42):
+    """History is a new one: send again all that is not answered."""
+
+    history: str
+
+
+class Fetch(Message, frozen=True, tag=43):
+    """The events of a workflow after `after`, at most about 1 MiB of them. Answered by Page `n`."""
+
+    n: int
+    workflow_id: str
+    after: int
+
+
+class Page(Message, frozen=True, tag=44):
+    """Encoded events; `complete` when there were no more at commit `commit`. None: no such workflow."""
+
+    n: int
+    events: tuple[msgspec.Raw, ...] | None
+    complete: bool
+
+
+class WorkerBye(Message, frozen=True, tag=45):
+    """The worker ends in order: nothing is held any more."""
+
+
+# --- gateway and scheduler, by hand -----------------------------------------
+class Poll(Message, frozen=True, tag=50):
+    """A client polls for one activity task. Answered by Polled `n`; `wait_ms` 0 answers at once."""
+
+    n: int
+    task_queue: str
+    worker_id: str
+    types: tuple[str, ...]
+    wait_ms: int
+    poll_id: str | None
+
+
+class Polled(Message, frozen=True, tag=51):
+    """A task, or None after `wait_ms` without one."""
+
+    n: int
+    task: ActivityTask | None
+
+
+class Unpoll(Message, frozen=True, tag=52):
+    """The client of poll `n` went away."""
+
+    n: int
+
+
+# --- gateway and dlq --------------------------------------------------------
+class ListDead(Message, frozen=True, tag=60):
+    """Dead letters that match, oldest first, from the index. Judged once the projection has reached `commit`."""
+
+    n: int
+    commit: int
+    workflow_id: str | None
+    activity_id: str | None
+    activity_type: str | None
+    failure_type: str | None
+    older_than_ms: int | None
+    limit: int
+    page: str | None
+
+
+class DeadListed(Message, frozen=True, tag=61):
+    """`entries`: JSON-able maps as `wf dlq list --json`; `whole`: with failures, input reference and details."""
+
+    n: int
+    entries: tuple[dict[str, Any], ...]
+    next_page: str | None
+
+
+# --- root and its children --------------------------------------------------
+class ChildHello(Message, frozen=True, tag=70):
+    """A child's first word to the root, when it listens at `endpoint` (empty for workers)."""
+
+    role: str
+    incarnation: str
+    pid: int
+    endpoint: str
+
+
+class ChildReady(Message, frozen=True, tag=71):
+    """The child serves. For a worker: its application is loaded and its session known to the gateway."""
+
+    role: str
+    incarnation: str
+
+
+class ChildFailed(Message, frozen=True, tag=72):
+    """The child can't begin, for a reason that a restart would not change (bad application, bad store). One line."""
+
+    role: str
+    incarnation: str
+    exit_code: int
+    message: str
+
+
+class Peers(Message, frozen=True, tag=73):
+    """Who is there now: (role, incarnation, endpoint), sent whole on every change."""
+
+    peers: tuple[tuple[str, str, str], ...]
+
+
+class Ping(Message, frozen=True, tag=74):
+    """Are you there? Answered with Pong of the same number."""
+
+    n: int
+
+
+class Pong(Message, frozen=True, tag=75):
+    """I am."""
+
+    n: int
+
+
+class SessionDead(Message, frozen=True, tag=76):
+    """Root to gateway: this local worker is dead; say SessionDone behind the last message that it had sent."""
+
+    session: Session
+
+
+class SessionDone(Message, frozen=True, tag=77):
+    """Gateway to root: nothing more will come from that session."""
+
+    session: Session
+
+
+class Sessions(Message, frozen=True, tag=78):
+    """A source's full set of live sessions: a lease of this source up to `highest` that is not in it has ended."""
+
+    source: str
+    highest: int
+    live: tuple[int, ...]
+
+
+class Stop(Message, frozen=True, tag=79):
+    """End in order within `grace_ms`."""
+
+    grace_ms: int
+
+
+ToHistory = Hello | Ask | Watch | Unwatch
+FromHistory = Welcome | Answer | Feed | Newest
+ToScheduler = Sync | Poll | Unpoll | Sessions
+ToLeaseKeeper = Sync | Heartbeat | Sessions
+ToWorker = (
+    WorkerWelcome
+    | HistoryChanged
+    | Page
+    | Answer
+    | WorkflowTask
+    | ActivityTask
+    | CancelTask
+    | DropWorkflow
+)
+FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
+FromRoot = Peers | Ping | SessionDead | Sessions | Stop
+ToRoot = ChildHello | ChildReady | ChildFailed | Pong | SessionDone
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack(batch: Sequence[Message]) -> bytes:
+    """The body of one frame."""
+    return _encoder.encode(batch)
+
+
+def pack_session(session: Session) -> bytes:
+    """The head that names a worker session."""
+    return _encoder.encode(session)
+
+
+_session_decoder = msgspec.msgpack.Decoder(Session)
+
+
+def unpack_session(head: bytes) -> Session:
+    """The session that `pack_session` made `head` from; raises msgspec.DecodeError on anything else."""
+    return _session_decoder.decode(head)

@@ -1,0 +1,152 @@
+"""The state that records fold into: one workflow execution with what is open in it.
+
+History holds these in memory, the store keeps them beside the events, projections read them once when they begin. They
+are plain and mutable; only `perdure.core.execution.evolve` changes them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from perdure.core.ids import Session, idempotency_key
+from perdure.core.records import ActivityOptions, Payload
+from perdure.failures import Failure
+
+
+class Status(StrEnum):
+    """Of a workflow execution."""
+
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    TERMINATED = "Terminated"
+    CONTINUED_AS_NEW = "ContinuedAsNew"
+
+
+class ActivityState(StrEnum):
+    """Of an open activity. A closed one is in the events only."""
+
+    SCHEDULED = "Scheduled"
+    LEASED = "Leased"
+    RETRYING = "Retrying"
+    DEAD_LETTERED = "DeadLettered"
+
+
+class AttemptFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One failed attempt, as a dead letter lists it."""
+
+    generation: int
+    attempt: int
+    at_ms: int
+    worker_id: str
+    failure: Failure
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Who runs the attempt, until when. `session` is None for a task polled by hand."""
+
+    worker_id: str
+    session: Session | None
+    granted_ms: int
+    deadline_ms: int
+    attempt_deadline_ms: int
+    poll_id: str | None = None
+    granted_n: int = 0  # The commit that granted it; 0 where that is not known.
+
+
+class LastEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The report that ended the last grant, so that the same report sent again gets the same answer.
+
+    how: "failed" (state is what it was answered), "released", or "" where no report ended it.
+    """
+
+    generation: int
+    grant: int
+    how: str
+    state: str
+
+
+class Activity(msgspec.Struct, array_like=True):
+    """An open activity: one row of the task table. `attempt` is the running or the next one, from 1."""
+
+    activity_id: str
+    activity_type: str
+    # By reference above 1 KiB: then it stands in the event `scheduled_event_id`.
+    input: Payload | None
+    options: ActivityOptions
+    scheduled_event_id: int
+    scheduled_ms: int
+    generation: int = 1
+    # When this generation began: what schedule_to_start and schedule_to_close are counted from.
+    generation_ms: int = 0
+    leased_in_generation: bool = False  # Once it was, schedule_to_start is over.
+    last_granted_ms: int | None = None
+    state: ActivityState = ActivityState.SCHEDULED
+    attempt: int = 1
+    grant: int = 0  # The newest grant's number, over all generations; 0: never granted.
+    due_ms: int = 0
+    lease: Lease | None = None
+    details: Payload | None = None
+    beat: int = 0
+    last_heartbeat_ms: int | None = None
+    failures_first: AttemptFailure | None = None
+    failures_newest: list[AttemptFailure] = []
+    failures_count: int = 0
+    deaths_in_a_row: int = 0
+    uncharged_in_a_row: int = 0
+    redrives: int = 0
+    dead_ms: int | None = None
+    last_end: LastEnd | None = None
+    handed_back: str = ""  # Why the last grant came back unrun ("unknown_type", ...), for describe.
+
+    @property
+    def last_failure(self) -> Failure | None:
+        """The newest failure of any generation."""
+        return self.failures_newest[-1].failure if self.failures_newest else None
+
+    @property
+    def schedule_to_close_at_ms(self) -> int | None:
+        """When the caller's deadline passes, or None where there is none."""
+        length = self.options.schedule_to_close_ms
+        return self.generation_ms + length if length else None
+
+    def key(self, workflow_id: str) -> str:
+        """The idempotency key of this activity's effect."""
+        return idempotency_key(workflow_id, self.activity_id)
+
+
+class Execution(msgspec.Struct):
+    """One workflow execution and what is open in it."""
+
+    workflow_id: str
+    workflow_type: str
+    task_queue: str
+    started_ms: int
+    request_id: str | None
+    digest: bytes
+    shard: int = 0
+    status: Status = Status.RUNNING
+    closed_ms: int | None = None
+    last_event_id: int = 0
+    last_wake_id: int = 0  # The newest event that wakes the workflow.
+    consumed: int = 0
+    commands: int = 0
+    task_failures: int = 0
+    task_due_ms: int = 0
+    task_failure: Failure | None = None
+    task_reason: str = ""
+    activities: dict[str, Activity] = {}
+    timers: dict[int, int] = {}  # timer_id -> due_ms
+
+    @property
+    def is_open(self) -> bool:
+        """True until the workflow has ended."""
+        return self.status is Status.RUNNING
+
+    @property
+    def task_ready(self) -> bool:
+        """True when there is something the workflow has not seen: a workflow task is due (from `task_due_ms` on)."""
+        return self.is_open and self.last_wake_id > self.consumed

@@ -1,0 +1,453 @@
+"""What waits to be done: ready workflow tasks and activities, and every deadline that is not a lease's.
+
+A projection of history's records: fed with all of them, or begun from the open executions, it holds the same. It decides
+nothing; `due` names the proposals that time has brought. No clock: every call says what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity
+from perdure.core.execution import begin, evolve
+from perdure.core.ids import Session
+from perdure.core.ranked import Ranked
+from perdure.core.records import (
+    EVENT_TYPES,
+    ActivityDeadLettered,
+    ActivityRedriven,
+    ActivityTaskCancelled,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    ActivityTaskScheduled,
+    LeaseGranted,
+    LeaseReleased,
+    Record,
+    RetryScheduled,
+    TimerCancelled,
+    TimerFired,
+    TimerStarted,
+    WorkflowStarted,
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+)
+from perdure.core.state import Activity, ActivityState, Execution, Lease
+from perdure.values import is_reference
+
+# A workflow with more events than this to see is given to a worker without them: it fetches pages.
+EVENTS_KEPT_MAX = 200
+
+SCHEDULE_TO_START = "schedule_to_start"
+SCHEDULE_TO_CLOSE = "schedule_to_close"
+
+_TIMER = "timer"
+_RETRY = "retry"
+_PARKED = "parked"
+
+_ACTIVITY_RECORDS: frozenset[type[Record]] = frozenset(
+    {
+        ActivityTaskScheduled,
+        ActivityTaskCompleted,
+        ActivityTaskFailed,
+        ActivityTaskCancelled,
+        ActivityDeadLettered,
+        ActivityRedriven,
+        LeaseGranted,
+        LeaseReleased,
+        RetryScheduled,
+    }
+)
+_PAYLOADS: dict[type[Record], str] = {
+    WorkflowStarted: "input",
+    ActivityTaskScheduled: "input",
+    ActivityTaskCompleted: "result",
+    ActivityDeadLettered: "details",
+}
+
+Key = tuple[str, str]  # (task queue, type)
+
+
+class Work:
+    """An open workflow. `given` is whatever the caller notes where its task is out (None: it is not)."""
+
+    __slots__ = (
+        "entries",
+        "events",
+        "execution",
+        "given",
+        "key",
+        "rank",
+        "sticky",
+        "timers",
+        "workflow_id",
+    )
+
+    def __init__(self, execution: Execution, events: list[Record] | None) -> None:
+        self.execution = execution
+        self.workflow_id = execution.workflow_id
+        self.key: Key = (execution.task_queue, execution.workflow_type)
+        self.entries: dict[str, Entry] = {}
+        self.timers: set[int] = set()
+        self.events = events  # Those after the cursor; None: not known, or not kept.
+        self.given: Any = None
+        self.sticky: Session | None = None  # Whose result was accepted last: it has the rest cached.
+        self.rank: tuple[int, int] = (0, 0)
+
+
+class Entry:
+    """An open activity. `sent_ms` is when its task was last sent; 0: not that we know."""
+
+    __slots__ = ("activity", "held_by", "key", "polled_by", "rank", "sent_ms", "token", "work")
+
+    def __init__(self, work: Work, activity: Activity) -> None:
+        self.work = work
+        self.activity = activity
+        self.key: Key = (activity.options.task_queue, activity.activity_type)
+        self.rank: tuple[int, int, int] = (0, 0, 0)
+        self.held_by: Session | None = None
+        self.polled_by: tuple[str, str] | None = None
+        self.token: str | None = None
+        self.sent_ms = 0
+
+
+Due = tuple[str, Work | Entry, int]
+
+
+class TaskQueues:
+    """Ready tasks in fair order (higher priority first, then as they became ready), and what falls due when."""
+
+    def __init__(self) -> None:
+        self.works: dict[str, Work] = {}
+        # Ready and not taken, by (task queue, type); a key without tasks is absent.
+        self.workflows: dict[Key, Ranked[Work]] = {}
+        self.activities: dict[Key, Ranked[Entry]] = {}
+        # Live leases of worker sessions, and those polled by hand by (worker id, poll id).
+        self.leases: dict[Session, dict[Entry, None]] = {}
+        self.polled: dict[tuple[str, str], Entry] = {}
+        self._deadlines: Ranked[Due] = Ranked()
+        self._proposals: list[AnyCommand] = []
+        self._arrival = 0
+
+    # --- records --------------------------------------------------------------
+    def load(self, executions: Iterable[Execution], now_ms: int = 0) -> None:
+        """Begin with these open executions, which belong to this object from now on."""
+        for execution in executions:
+            if not execution.is_open:
+                continue
+            self._forget(execution.workflow_id)
+            work = self.works[execution.workflow_id] = Work(execution, None)
+            if execution.consumed >= execution.last_event_id:
+                work.events = []
+            for activity_id in execution.activities:
+                self._refresh(work, activity_id, now_ms)
+            for timer_id, due_ms in execution.timers.items():
+                self._start_timer(work, timer_id, due_ms)
+            self._settle(work, now_ms)
+
+    def apply(self, workflow_id: str, at_ms: int, record: Record, n: int = 0) -> None:
+        """Take in one record of commit `n`, in the order of the log. Never raises on a durable record."""
+        work = self.works.get(workflow_id)
+        kind = type(record)
+        if work is None:
+            # Of an execution that is closed, or of its beginning.
+            if isinstance(record, WorkflowStarted):
+                execution = begin(workflow_id, record)
+                work = self.works[workflow_id] = Work(execution, [])
+                self._keep_event(work, record)
+                self._settle(work, at_ms)
+            return
+        evolve(work.execution, record, n)
+        if not work.execution.is_open:
+            self._forget(workflow_id)
+            return
+        if kind in EVENT_TYPES:
+            self._keep_event(work, record)
+        if kind in _ACTIVITY_RECORDS:
+            self._refresh(work, record.activity_id, at_ms)  # type: ignore[attr-defined]
+        elif isinstance(record, TimerStarted):
+            self._start_timer(work, record.timer_id, record.due_ms)
+        elif isinstance(record, TimerFired | TimerCancelled):
+            work.timers.discard(record.timer_id)
+            self._deadlines.remove((_TIMER, work, record.timer_id))
+        elif isinstance(record, WorkflowTaskCompleted):
+            self._consumed(work, record)
+        elif isinstance(record, WorkflowTaskFailed):
+            self.withdraw_workflow(work)
+            work.given = None
+        self._settle(work, at_ms)
+
+    def _consumed(self, work: Work, record: WorkflowTaskCompleted) -> None:
+        self.withdraw_workflow(work)
+        work.given = None
+        if record.consumed >= work.execution.last_event_id:
+            work.events = []
+        elif work.events is not None:
+            work.events = [event for event in work.events if _event_id(event) > record.consumed]
+
+    def _keep_event(self, work: Work, record: Record) -> None:
+        events = work.events
+        if events is None:
+            return
+        field = _PAYLOADS.get(type(record))
+        payload = None if field is None else getattr(record, field)
+        if len(events) >= EVENTS_KEPT_MAX or (payload is not None and is_reference(payload)):
+            work.events = None
+        else:
+            events.append(record)
+
+    def _forget(self, workflow_id: str) -> None:
+        work = self.works.pop(workflow_id, None)
+        if work is None:
+            return
+        self.withdraw_workflow(work)
+        self._deadlines.remove((_PARKED, work, 0))
+        for entry in work.entries.values():
+            self._forget_activity(entry)
+        work.entries.clear()
+        for timer_id in work.timers:
+            self._deadlines.remove((_TIMER, work, timer_id))
+        work.timers.clear()
+
+    def _start_timer(self, work: Work, timer_id: int, due_ms: int) -> None:
+        work.timers.add(timer_id)
+        self._deadlines.put((_TIMER, work, timer_id), due_ms)
+
+    # --- workflow tasks -------------------------------------------------------
+    def _settle(self, work: Work, at_ms: int) -> None:
+        """Put the workflow task where it belongs: among the ready, the parked, or nowhere."""
+        execution = work.execution
+        if work.given is not None or not execution.task_ready:
+            return
+        ready = self.workflows.get(work.key)
+        if ready is not None and work in ready:
+            return
+        if execution.task_due_ms > at_ms:
+            self._deadlines.put((_PARKED, work, 0), execution.task_due_ms)
+            return
+        self._arrival += 1
+        work.rank = (execution.task_due_ms or at_ms, self._arrival)
+        self._queue_workflow(work)
+
+    def _queue_workflow(self, work: Work) -> None:
+        ready = self.workflows.get(work.key)
+        if ready is None:
+            ready = self.workflows[work.key] = Ranked()
+        ready.put(work, work.rank)
+
+    def withdraw_workflow(self, work: Work) -> bool:
+        """Take the task from the ready ones; False when it was not among them."""
+        self._deadlines.remove((_PARKED, work, 0))
+        ready = self.workflows.get(work.key)
+        if ready is None or not ready.remove(work):
+            return False
+        if not ready:
+            del self.workflows[work.key]
+        return True
+
+    def give_workflow(self, work: Work, given: Any) -> None:
+        """Note that the task is out: it is not ready again before a record or `take_back` says so."""
+        self.withdraw_workflow(work)
+        work.given = given
+
+    def take_back_workflow(self, work: Work, now_ms: int) -> None:
+        """The task is no longer out: it stands where it stood, uncounted."""
+        work.given = None
+        if self.works.get(work.workflow_id) is not work or not work.execution.task_ready:
+            return
+        if work.rank == (0, 0) or work.execution.task_due_ms > now_ms:
+            self._settle(work, now_ms)
+        else:
+            self._queue_workflow(work)
+
+    # --- activities -----------------------------------------------------------
+    def _refresh(self, work: Work, activity_id: str, at_ms: int) -> None:
+        """Put an activity where its state says: ready, waiting for its time, leased, or gone."""
+        activity = work.execution.activities.get(activity_id)
+        entry = work.entries.get(activity_id)
+        if entry is not None and entry.activity is not activity:
+            self._forget_activity(entry)
+            del work.entries[activity_id]
+            entry = None
+        if activity is None:
+            return
+        if entry is None:
+            entry = work.entries[activity_id] = Entry(work, activity)
+        else:
+            self.withdraw_activity(entry)
+        self._index_lease(entry, activity.lease)
+        if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
+            self._arrival += 1
+            entry.rank = (-activity.options.priority, activity.due_ms, self._arrival)
+            self.requeue_activity(entry, at_ms)
+        self._arm(entry, activity)
+
+    def _index_lease(self, entry: Entry, lease: Lease | None) -> None:
+        if entry.held_by is not None:
+            held = self.leases[entry.held_by]
+            del held[entry]
+            if not held:
+                del self.leases[entry.held_by]
+            entry.held_by = None
+        if entry.polled_by is not None:
+            if self.polled.get(entry.polled_by) is entry:
+                del self.polled[entry.polled_by]
+            entry.polled_by = None
+        entry.token = None
+        entry.sent_ms = 0
+        if lease is None:
+            return
+        if lease.session is not None:
+            entry.held_by = lease.session
+            self.leases.setdefault(lease.session, {})[entry] = None
+        elif lease.poll_id is not None:
+            entry.polled_by = (lease.worker_id, lease.poll_id)
+            self.polled[entry.polled_by] = entry
+
+    def _arm(self, entry: Entry, activity: Activity) -> None:
+        """Set or take off the caller's deadlines. A dead letter has none; attempt 1 once leased has no start."""
+        options = activity.options
+        if options.schedule_to_start_ms:
+            key: Due = (SCHEDULE_TO_START, entry, activity.generation)
+            waits = activity.state is ActivityState.SCHEDULED
+            if waits and not activity.leased_in_generation:
+                due_ms = activity.generation_ms + options.schedule_to_start_ms
+                self._deadlines.put(key, due_ms)
+            else:
+                self._deadlines.remove(key)
+        close_ms = activity.schedule_to_close_at_ms
+        if close_ms is not None:
+            key = (SCHEDULE_TO_CLOSE, entry, activity.generation)
+            if activity.state is not ActivityState.DEAD_LETTERED:
+                self._deadlines.put(key, close_ms)
+            else:
+                self._deadlines.remove(key)
+
+    def _forget_activity(self, entry: Entry) -> None:
+        self.withdraw_activity(entry)
+        self._index_lease(entry, None)
+        generation = entry.activity.generation
+        self._deadlines.remove((SCHEDULE_TO_START, entry, generation))
+        self._deadlines.remove((SCHEDULE_TO_CLOSE, entry, generation))
+
+    def is_waiting(self, entry: Entry) -> bool:
+        """True while the activity is open, not leased and no dead letter."""
+        activity = entry.activity
+        if entry.work.entries.get(activity.activity_id) is not entry:
+            return False
+        return activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED
+
+    def requeue_activity(self, entry: Entry, at_ms: int, not_before_ms: int = 0) -> None:
+        """Put a waiting activity (back) among the ready, at its old place, or let it wait for its time."""
+        if not self.is_waiting(entry):
+            return
+        due_ms = max(entry.activity.due_ms, not_before_ms)
+        if due_ms > at_ms:
+            self._deadlines.put((_RETRY, entry, 0), due_ms)
+            return
+        ready = self.activities.get(entry.key)
+        if ready is None:
+            ready = self.activities[entry.key] = Ranked()
+        ready.put(entry, entry.rank)
+
+    def withdraw_activity(self, entry: Entry) -> bool:
+        """Take it from the ready ones (to propose a lease for it); False when it was not among them."""
+        self._deadlines.remove((_RETRY, entry, 0))
+        ready = self.activities.get(entry.key)
+        if ready is None or not ready.remove(entry):
+            return False
+        if not ready:
+            del self.activities[entry.key]
+        return True
+
+    # --- time -----------------------------------------------------------------
+    def next_due_ms(self) -> int | None:
+        """When `due` will next have something to do, or None: never, as things are."""
+        if self._proposals:
+            return 0
+        first = self._deadlines.first()
+        return None if first is None else first[0]
+
+    def due(self, now_ms: int) -> list[AnyCommand]:
+        """Make ready what waited for its time, and propose what else fell due, in the order of the due times.
+
+        Each proposal is made once; `refused` makes it possible again.
+        """
+        self._advance(now_ms)
+        proposals, self._proposals = self._proposals, []
+        return proposals
+
+    def _advance(self, now_ms: int) -> None:
+        while (found := self._deadlines.pop_up_to(now_ms)) is not None:
+            kind, what, number = found
+            if isinstance(what, Entry):
+                if kind == _RETRY:
+                    self.requeue_activity(what, now_ms)
+                else:
+                    activity_id = what.activity.activity_id
+                    workflow_id = what.work.workflow_id
+                    self._proposals.append(TimeOutActivity(workflow_id, activity_id, number, kind))
+            elif kind == _PARKED:
+                self._settle(what, now_ms)
+            else:
+                self._proposals.append(FireTimer(what.workflow_id, number))
+
+    def refused(self, command: FireTimer | TimeOutActivity, again_ms: int) -> None:
+        """The proposal did not work out: make it again at `again_ms`, if its cause is still there then."""
+        work = self.works.get(command.workflow_id)
+        if work is None:
+            return
+        if isinstance(command, FireTimer):
+            if command.timer_id in work.timers:
+                self._deadlines.put((_TIMER, work, command.timer_id), again_ms)
+            return
+        entry = work.entries.get(command.activity_id)
+        if entry is None or entry.activity.generation != command.generation:
+            return
+        activity = entry.activity
+        started = activity.leased_in_generation and command.kind == SCHEDULE_TO_START
+        if not started and activity.state is not ActivityState.DEAD_LETTERED:
+            self._deadlines.put((command.kind, entry, command.generation), again_ms)
+
+    # --- looking ----------------------------------------------------------------
+    @property
+    def ready_count(self) -> int:
+        """How many tasks of either kind are ready and not taken."""
+        counts = [*self.workflows.values(), *self.activities.values()]
+        return sum(map(len, counts))
+
+    def ready_workflows(self, now_ms: int) -> list[Work]:
+        """Workflows whose task is ready at `now_ms`, longest ready first. They stay ready."""
+        self._advance(now_ms)
+        return _in_order(self.workflows.values())
+
+    def ready_activities(self, task_queue: str | None, now_ms: int) -> list[Entry]:
+        """Activities that may be leased at `now_ms`, of one queue or (None) of all, in fair order. They stay ready."""
+        self._advance(now_ms)
+        matching = (
+            ready for key, ready in self.activities.items() if task_queue in (None, key[0])
+        )
+        return _in_order(matching)
+
+    def entry(self, workflow_id: str, activity_id: str) -> Entry | None:
+        """The open activity of that name, or None."""
+        work = self.works.get(workflow_id)
+        return None if work is None else work.entries.get(activity_id)
+
+    def deadlines(self) -> Iterator[tuple[int, str, str, str | int]]:
+        """(due_ms, kind, workflow_id, activity or timer id) of all that will fall due, in order. For looking only."""
+        for due_ms, (kind, what, number) in self._deadlines.in_order():
+            if isinstance(what, Entry):
+                yield due_ms, kind, what.work.workflow_id, what.activity.activity_id
+            else:
+                yield due_ms, kind, what.workflow_id, number
+
+
+def _in_order(queues: Iterable[Ranked[Any]]) -> list[Any]:
+    held = [item for ready in queues for item in ready.in_order()]
+    held.sort(key=lambda item: item[0])
+    return [key for _, key in held]
+
+
+def _event_id(event: Record) -> int:
+    return event.event_id  # type: ignore[attr-defined,no-any-return]

@@ -1,0 +1,49 @@
+"""Every log line there is. A line is one of these names and fields, never a sentence with values in it.
+
+Drills and dashboards match on names: renaming one breaks its readers, so it needs a line in the changelog.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class LogName(StrEnum):
+    """The closed list of event names."""
+
+    # --- the node and its tree ----------------------------------------------
+    NODE_STARTING = "node.starting"
+    NODE_READY = "node.ready"
+    NODE_STOPPING = "node.stopping"
+    NODE_STOPPED = "node.stopped"
+    NODE_LEFT_OVERS = "node.left_overs"  # Processes of an earlier, killed node are still there.
+    SUPERVISOR_GAVE_UP = "supervisor.gave_up"
+    SUPERVISOR_CRASHED = "supervisor.crashed"
+    CHILD_STARTED = "child.started"
+    CHILD_READY = "child.ready"
+    CHILD_EXITED = "child.exited"
+    CHILD_FAILED = "child.failed"  # It can't begin, and a restart would not change that.
+    CHILD_SILENT = "child.silent"  # It does not answer, and is killed for it.
+    CHILD_KILLED = "child.killed"  # It did not stop in its time.
+    CONTROL_UNREADABLE = "control.unreadable"
+    CONTROL_UNROUTABLE = "control.unroutable"
+
+    # --- actors -------------------------------------------------------------
+    ACTOR_CRASHED = "actor.crashed"
+    MESSAGE_UNDECODABLE = "message.undecodable"
+    PEER_REFUSED = "peer.refused"  # Of another node start or protocol version.
+    COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
+    COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
+
+    # --- workers ------------------------------------------------------------
+    WORKER_READY = "worker.ready"
+    WORKER_STOPPING = "worker.stopping"
+    WORKER_STOPPED = "worker.stopped"
+    WORKER_UNREADABLE = "worker.unreadable"  # A frame, or a message of it, could not be decoded.
+    WORKER_UNSENT = "worker.unsent"  # What matters of it is said again later.
+    WORKER_TOO_LARGE = "worker.too_large"
+    WORKER_REFUSED = "worker.refused"  # A report was not accepted.
+    WORKER_FENCED = "worker.fenced"  # By its own clock an attempt has lost its lease.
+    WORKER_TASK_EXIT = "worker.task_exit"  # A task on the activities' loop raised SystemExit or such.
+    WORKER_WORKFLOW_FAILED = "worker.workflow_failed"  # A workflow task did not work out.
+    WORKER_WORKFLOW_BLOCKED = "worker.workflow_blocked"

@@ -1,0 +1,39 @@
+"""Logging: structlog to standard error, pretty on a terminal, one JSON object a line otherwise."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure(json: bool) -> None:
+    """Set up logging for this process. `json`: one object a line; else aligned and, on a terminal, in colour."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if json:
+        tail: list[Any] = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    else:
+        tail = [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+    structlog.configure(
+        processors=[*shared, *tail],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def logger(**fields: Any) -> Any:
+    """A logger whose lines all carry `fields`. Its methods take a LogName and further fields."""
+    return structlog.get_logger(**fields)

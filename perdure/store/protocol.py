@@ -1,0 +1,159 @@
+"""What a store promises: one writer, conditional on its epoch, and readers that never see what is not durable.
+
+The writer is used by history only, on one thread. Readers are separate objects (their own connections), for gateway and
+projections; each call is one short read transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+from perdure.core.change import Change, StoredEvent
+from perdure.core.records import Record
+from perdure.core.state import Activity, Execution
+
+
+class StoreError(Exception):
+    """The store can't be used; `message` says what to do. Who acts: an operator."""
+
+
+class EpochLost(StoreError):
+    """Another history owns the store now: this one may commit nothing, ever again."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What history starts from, durable when `open_epoch` returns.
+
+    `n` is the epoch commit's own number (its row is written by open_epoch), `last_hash` its hash. `base_ms` +
+    CLOCK_BOOTTIME is history's clock: in the same boot the earlier base carries on; in another it is chosen so that the
+    clock starts at the larger of the last committed at_ms and the wall clock.
+    """
+
+    epoch: int
+    n: int
+    last_hash: bytes
+    base_ms: int
+    key: bytes
+
+
+class CommitRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One row of the commit log."""
+
+    n: int
+    epoch: int
+    at_ms: int
+    previous_hash: bytes
+    hash: bytes
+    body: bytes
+
+
+class WorkflowFilter(msgspec.Struct, frozen=True):
+    """What a list is narrowed to; None matches all."""
+
+    workflow_type: str | None = None
+    status: str | None = None
+    pending_state: str | None = None
+    failure_type: str | None = None
+    activity_type: str | None = None
+    older_than_ms: int | None = None  # Started before this instant.
+
+
+class Writer(Protocol):
+    """The only way anything changes."""
+
+    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+        """Take the store over: commit the next epoch with a full sync. Raises StoreError with instructions."""
+        ...
+
+    def commit(self, change: Change) -> None:
+        """Make `change` durable; returns after the sync. Raises EpochLost, StoreError or the driver's error.
+
+        After any error the writer must not be used again: the outcome is unknown.
+        """
+        ...
+
+    def load(self, workflow_id: str) -> Execution | None:
+        """The execution with all its open activities and timers; closed ones too, without. None: never started."""
+        ...
+
+    def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
+        """The event that closed this activity, decoded, or None."""
+        ...
+
+    def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
+        """The event that an operator's command with this request id made, decoded, or None."""
+        ...
+
+    def event(self, workflow_id: str, event_id: int) -> bytes | None:
+        """The encoded event record at this id."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads what is durable. Raises StoreError where the store is not there or of another format."""
+
+    def key(self) -> bytes:
+        """The key of the store's tokens."""
+        ...
+
+    def newest(self) -> int:
+        """The newest commit's number."""
+        ...
+
+    def open_state(self) -> tuple[int, list[Execution]]:
+        """(n, every open execution with its open activities and timers) as of commit n, in one read transaction."""
+        ...
+
+    def commits(self, after: int, limit: int) -> list[CommitRow]:
+        """Commit rows after `after`, in order."""
+        ...
+
+    def execution(self, workflow_id: str) -> Execution | None:
+        """As Writer.load."""
+        ...
+
+    def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
+        """Encoded event records with event_id > after, in order: at most `limit`, and about `bytes_max` (at least one)."""
+        ...
+
+    def event(self, workflow_id: str, event_id: int) -> bytes | None:
+        """The encoded event record at exactly this id."""
+        ...
+
+    def details(self, workflow_id: str, activity_id: str) -> bytes | None:
+        """The heartbeat details payload of an open activity."""
+        ...
+
+    def list_workflows(
+        self, where: WorkflowFilter, limit: int, page: str | None
+    ) -> tuple[list[Execution], str | None]:
+        """Executions that match, newest start first (activities and timers left out), and the next page's token."""
+        ...
+
+    def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
+        """(workflow_id, workflow_type, activity) of every dead letter."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        ...
+
+
+__all__ = [
+    "Change",
+    "CommitRow",
+    "EpochLost",
+    "Opened",
+    "Reader",
+    "StoreError",
+    "StoredEvent",
+    "WorkflowFilter",
+    "Writer",
+]

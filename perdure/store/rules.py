@@ -1,0 +1,89 @@
+"""What every store decides alike: the clock of a new epoch, the link of a commit, the token of a page."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.core.chain import next_hash
+from perdure.core.records import CommitBody, encode_body
+from perdure.errors import InvalidArgument
+from perdure.store.protocol import Change, CommitRow, EpochLost, StoreError
+
+KEY_BYTES = 32
+
+
+class Newest(NamedTuple):
+    """The end of the commit log, and who owns it."""
+
+    epoch: int  # 0 in a store that nobody has opened.
+    n: int
+    at_ms: int
+    hash: bytes
+
+
+class Boot(NamedTuple):
+    """The clock of an epoch: in which boot of the machine `base_ms` is to be added to the boot time."""
+
+    boot_id: str
+    base_ms: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_page = msgspec.msgpack.Decoder(int).decode
+
+
+def base_ms(newest: Newest, earlier: Boot | None, wall_ms: int, boot_id: str, boot_ms: int) -> int:
+    """What history adds to the boot time to get its clock, which never goes back.
+
+    `earlier` is the newest epoch's. In the same boot its base carries on, whatever the wall clock says; in another
+    (and where the boot has no name) the clock starts at the larger of the last commit's instant and the wall clock.
+    """
+    if earlier is not None and boot_id and earlier.boot_id == boot_id:
+        # Boot time itself may be shifted, in a container with its own time namespace.
+        return max(earlier.base_ms, newest.at_ms - boot_ms)
+    return max(newest.at_ms, wall_ms) - boot_ms
+
+
+def epoch_commit(newest: Newest, at_ms: int, incarnation: str) -> CommitRow:
+    """The row that takes the store over for the next epoch."""
+    n, epoch = newest.n + 1, newest.epoch + 1
+    body = encode_body(CommitBody(n, epoch, at_ms, (), opened=incarnation))
+    return CommitRow(n, epoch, at_ms, newest.hash, next_hash(newest.hash, body), body)
+
+
+def check_link(change: Change, owned: int, newest: Newest) -> None:
+    """Nothing, when `change` is what the owner of epoch `owned` may write next.
+
+    Raises EpochLost where the store has another owner, StoreError where the change does not follow the newest commit.
+    """
+    if newest.epoch != owned:
+        raise EpochLost(f"epoch {owned} is over, the store is at {newest.epoch}; stop this history")
+    if change.epoch != owned:
+        raise StoreError(f"commit {change.n} names epoch {change.epoch}, its writer has {owned}")
+    if change.n != newest.n + 1:
+        raise StoreError(f"commit {change.n} does not follow commit {newest.n}")
+    if change.previous_hash != newest.hash:
+        raise StoreError(f"commit {change.n} does not link to the hash of commit {newest.n}")
+    if change.hash != next_hash(change.previous_hash, change.body):
+        raise StoreError(f"commit {change.n} bears a hash that is not its body's")
+    if change.at_ms < newest.at_ms:
+        raise StoreError(
+            f"commit {change.n} is of {change.at_ms}, before commit {newest.n} of {newest.at_ms}"
+        )
+
+
+def page_token(position: int) -> str:
+    """The token of the page that goes on after `position`, a store's own number of an execution."""
+    return base64.urlsafe_b64encode(_encode(position)).decode("ascii")
+
+
+def page_start(page: str) -> int:
+    """The position that `page_token` made `page` from. Raises InvalidArgument on any other text."""
+    try:
+        return _decode_page(base64.b64decode(page.encode("ascii"), altchars=b"-_", validate=True))
+    except (UnicodeEncodeError, binascii.Error, ValueError, msgspec.MsgspecError):
+        raise InvalidArgument("page is not a token that a list gave", field="page") from None

@@ -1,0 +1,9 @@
+"""The embedded store: one SQLite database in the data directory, through APSW, which carries its own SQLite."""
+
+from __future__ import annotations
+
+from perdure.store.sqlite_reader import SqliteReader
+from perdure.store.sqlite_schema import DATABASE_NAME
+from perdure.store.sqlite_writer import SqliteWriter
+
+__all__ = ["DATABASE_NAME", "SqliteReader", "SqliteWriter"]

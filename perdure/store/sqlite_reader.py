@@ -1,0 +1,165 @@
+"""Readers: connections of their own that see what is committed, a short transaction per call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from perdure.core.state import Activity, ActivityState, Execution, Status
+from perdure.store import rules, sqlite_rows, sqlite_schema
+from perdure.store.protocol import CommitRow, StoreError, WorkflowFilter
+
+DEAD_LETTERS_AT_ONCE = 500
+
+_DEAD_LETTERS = f"""
+SELECT e.workflow_id, e.workflow_type, a.body, a.seq, a.activity_id
+FROM activities AS a JOIN executions AS e USING (seq)
+WHERE a.state = '{ActivityState.DEAD_LETTERED.value}'
+    AND (a.seq, a.activity_id) > (?, ?)
+ORDER BY a.seq, a.activity_id LIMIT {DEAD_LETTERS_AT_ONCE}
+"""
+
+
+class SqliteReader:
+    """Reads the store in `data_dir`; see perdure.store.protocol.Reader.
+
+    Raises StoreError where there is no store of this format yet.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._open: apsw.Connection | None = sqlite_schema.open_for_reading(data_dir)
+
+    def key(self) -> bytes:
+        """The key of the store's tokens."""
+        return sqlite_rows.load_key(self._connection())
+
+    def newest(self) -> int:
+        """The newest commit's number."""
+        return sqlite_rows.load_newest(self._connection()).n
+
+    def open_state(self) -> tuple[int, list[Execution]]:
+        """(n, every open execution with its open activities and timers) as of commit n."""
+        with self._transaction() as connection:
+            return sqlite_rows.load_newest(connection).n, sqlite_rows.load_open(connection)
+
+    def commits(self, after: int, limit: int) -> list[CommitRow]:
+        """Commit rows after `after`, in order."""
+        rows = self._connection().execute(
+            "SELECT n, epoch, at_ms, previous_hash, hash, body FROM commits"
+            " WHERE n > ? ORDER BY n LIMIT ?",
+            (after, limit),
+        )
+        return [CommitRow(*row) for row in rows]
+
+    def execution(self, workflow_id: str) -> Execution | None:
+        """The execution with all its open activities and timers; None: never started."""
+        with self._transaction() as connection:
+            return sqlite_rows.load_execution(connection, workflow_id)
+
+    def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
+        """Encoded events with event_id > after, in order: at most `limit` and `bytes_max`, but one."""
+        found: list[bytes] = []
+        size = 0
+        # A transaction, so that leaving early leaves no open statement behind.
+        with self._transaction() as connection:
+            for body in sqlite_rows.load_events(connection, workflow_id, after, limit):
+                size += len(body)
+                if found and size > bytes_max:
+                    break
+                found.append(body)
+        return found
+
+    def event(self, workflow_id: str, event_id: int) -> bytes | None:
+        """The encoded event record at exactly this id."""
+        return sqlite_rows.load_event(self._connection(), workflow_id, event_id)
+
+    def details(self, workflow_id: str, activity_id: str) -> bytes | None:
+        """The heartbeat details payload of an open activity."""
+        body = sqlite_rows.activity_body(self._connection(), workflow_id, activity_id)
+        return None if body is None else sqlite_rows.decode_activity(body).details
+
+    def list_workflows(
+        self, where: WorkflowFilter, limit: int, page: str | None
+    ) -> tuple[list[Execution], str | None]:
+        """Executions that match, newest start first, without what is open in them; the next page.
+
+        pending_state, failure_type and activity_type speak of one and the same open activity. Raises InvalidArgument
+        on a page that is not a token from here.
+        """
+        conditions, bindings = _conditions(where)
+        if page is not None:
+            conditions.append("seq < :page")
+            bindings["page"] = rules.page_start(page)
+        found = sqlite_rows.select_executions(self._connection(), conditions, bindings, limit + 1)
+        next_page = rules.page_token(found[limit - 1][0]) if len(found) > limit else None
+        return [execution for _, execution in found[:limit]], next_page
+
+    def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
+        """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first.
+
+        Read in parts, each as of its own instant: a letter that comes or goes meanwhile may be in it or not.
+        """
+        at = (0, "")
+        while True:
+            rows = self._connection().execute(_DEAD_LETTERS, at).fetchall()
+            for workflow_id, workflow_type, body, _, _ in rows:
+                yield workflow_id, workflow_type, sqlite_rows.decode_activity(body)
+            if len(rows) < DEAD_LETTERS_AT_ONCE:
+                return
+            at = rows[-1][3:]
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        connection, self._open = self._open, None
+        if connection is not None:
+            connection.close()
+
+    # --- within --------------------------------------------------------------
+    def _connection(self) -> apsw.Connection:
+        if self._open is None:
+            raise StoreError("this reader is closed; make another")
+        return self._open
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        """One instant of the store for all reads within."""
+        connection = self._connection()
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
+
+
+def _conditions(where: WorkflowFilter) -> tuple[list[str], dict[str, str | int]]:
+    """What a filter asks of an execution, and the values that it asks for."""
+    bindings: dict[str, str | int] = {}
+    conditions = []
+    of_activity = []
+    for name, condition, wanted in (
+        ("type", "workflow_type = :type", where.workflow_type),
+        ("status", "status = :status", where.status),
+        ("older", "started_ms < :older", where.older_than_ms),
+    ):
+        if wanted is not None:
+            conditions.append(condition)
+            bindings[name] = wanted
+    for name, condition, wanted in (
+        ("pending", "state = :pending", where.pending_state),
+        ("failure", "failure_type = :failure", where.failure_type),
+        ("activity", "activity_type = :activity", where.activity_type),
+    ):
+        if wanted is not None:
+            of_activity.append(condition)
+            bindings[name] = wanted
+    if of_activity:
+        # Only what runs has open activities: this keeps the search among those.
+        conditions.append(f"status = '{Status.RUNNING.value}'")
+        conditions.append(
+            "EXISTS (SELECT 1 FROM activities AS a WHERE a.seq = executions.seq"
+            f" AND {' AND '.join(of_activity)})"
+        )
+    return conditions, bindings

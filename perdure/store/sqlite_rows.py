@@ -1,0 +1,251 @@
+"""Between rows and state: columns, codecs, and the reads that writer and readers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apsw
+import msgspec
+
+from perdure.core.records import Record, decode_event
+from perdure.core.state import Activity, Execution, Status
+from perdure.failures import Failure
+from perdure.store.rules import Newest
+
+# In the order of Execution's fields, so that a row is its arguments.
+EXECUTION_COLUMNS = (
+    "workflow_id",
+    "workflow_type",
+    "task_queue",
+    "started_ms",
+    "request_id",
+    "digest",
+    "shard",
+    "status",
+    "closed_ms",
+    "last_event_id",
+    "last_wake_id",
+    "consumed",
+    "commands",
+    "task_failures",
+    "task_due_ms",
+    "task_failure",
+    "task_reason",
+)
+# A field without a column would be lost without a word.
+assert EXECUTION_COLUMNS + ("activities", "timers") == Execution.__struct_fields__
+
+_STATUS_AT = EXECUTION_COLUMNS.index("status")
+_FAILURE_AT = EXECUTION_COLUMNS.index("task_failure")
+_STATUSES = {status.value: status for status in Status}
+# The first column is the execution's number in this database.
+_SELECT = f"SELECT seq, {', '.join(EXECUTION_COLUMNS)} FROM executions"
+_SEQ = "(SELECT seq FROM executions WHERE workflow_id = ?)"
+
+encode = msgspec.msgpack.Encoder().encode
+decode_activity = msgspec.msgpack.Decoder(Activity).decode
+_decode_failure = msgspec.msgpack.Decoder(Failure).decode
+
+Row = tuple[Any, ...]
+
+
+def execution_of(row: Row) -> Execution:
+    """The execution of a row of `seq` and EXECUTION_COLUMNS, without what is open in it."""
+    fields = list(row[1:])
+    fields[_STATUS_AT] = _STATUSES[fields[_STATUS_AT]]
+    if fields[_FAILURE_AT] is not None:
+        fields[_FAILURE_AT] = _decode_failure(fields[_FAILURE_AT])
+    return Execution(*fields)
+
+
+def started_row(seq: int, one: Execution) -> Row:
+    """The row of a new execution: `seq` and EXECUTION_COLUMNS."""
+    failure = one.task_failure
+    return (
+        seq,
+        one.workflow_id,
+        one.workflow_type,
+        one.task_queue,
+        one.started_ms,
+        one.request_id,
+        one.digest,
+        one.shard,
+        one.status.value,
+        one.closed_ms,
+        one.last_event_id,
+        one.last_wake_id,
+        one.consumed,
+        one.commands,
+        one.task_failures,
+        one.task_due_ms,
+        None if failure is None else encode(failure),
+        one.task_reason,
+    )
+
+
+def open_row(seq: int, one: Execution) -> Row:
+    """What an execution that goes on may have changed, then `seq`: nothing that has an index."""
+    failure = one.task_failure
+    return (
+        one.last_event_id,
+        one.last_wake_id,
+        one.consumed,
+        one.commands,
+        one.task_failures,
+        one.task_due_ms,
+        None if failure is None else encode(failure),
+        one.task_reason,
+        seq,
+    )
+
+
+def closed_row(seq: int, one: Execution) -> Row:
+    """As `open_row`, for an execution that has ended: status and instant first."""
+    return (one.status.value, one.closed_ms, *open_row(seq, one))
+
+
+def activity_row(seq: int, activity: Activity) -> Row:
+    """The row of an open activity."""
+    newest = activity.failures_newest
+    return (
+        seq,
+        activity.activity_id,
+        activity.state.value,
+        activity.activity_type,
+        newest[-1].failure.type if newest else None,
+        activity.attempt,
+        encode(activity),
+    )
+
+
+def find_seq(connection: apsw.Connection, workflow_id: str) -> int | None:
+    """The execution's number in this database, or None: never started."""
+    seq: int | None = connection.execute(f"SELECT {_SEQ}", (workflow_id,)).get
+    return seq
+
+
+def load_execution(connection: apsw.Connection, workflow_id: str) -> Execution | None:
+    """One execution; with its activities and timers while it is open."""
+    row = connection.execute(f"{_SELECT} WHERE workflow_id = ?", (workflow_id,)).fetchone()
+    if row is None:
+        return None
+    execution = execution_of(row)
+    if execution.is_open:
+        seq = row[:1]
+        for activity_id, body in connection.execute(
+            "SELECT activity_id, body FROM activities WHERE seq = ?", seq
+        ):
+            execution.activities[activity_id] = decode_activity(body)
+        execution.timers.update(
+            connection.execute("SELECT timer_id, due_ms FROM timers WHERE seq = ?", seq)
+        )
+    return execution
+
+
+def load_open(connection: apsw.Connection) -> list[Execution]:
+    """Every open execution with what is open in it, in the order of their starts."""
+    found: dict[int, Execution] = {
+        row[0]: execution_of(row)
+        for row in connection.execute(f"{_SELECT} WHERE status = 'Running' ORDER BY seq")
+    }
+    for seq, activity_id, body in connection.execute(
+        "SELECT seq, activity_id, body FROM activities"
+    ):
+        execution = found.get(seq)
+        if execution is not None:
+            execution.activities[activity_id] = decode_activity(body)
+    for seq, timer_id, due_ms in connection.execute("SELECT seq, timer_id, due_ms FROM timers"):
+        execution = found.get(seq)
+        if execution is not None:
+            execution.timers[timer_id] = due_ms
+    return list(found.values())
+
+
+def select_executions(
+    connection: apsw.Connection, conditions: Iterable[str], bindings: dict[str, Any], limit: int
+) -> list[tuple[int, Execution]]:
+    """(seq, execution) of those that meet all conditions, newest start first."""
+    where = " AND ".join(conditions)
+    query = f"{_SELECT} {'WHERE ' + where if where else ''} ORDER BY seq DESC LIMIT :limit"
+    rows = connection.execute(query, {**bindings, "limit": limit})
+    return [(row[0], execution_of(row)) for row in rows]
+
+
+def load_events(
+    connection: apsw.Connection, workflow_id: str, after: int, limit: int
+) -> Iterator[bytes]:
+    """Encoded events with event_id > after, in order, as they are read."""
+    for (body,) in connection.execute(
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND event_id > ? ORDER BY event_id LIMIT ?",
+        (workflow_id, after, limit),
+    ):
+        yield body
+
+
+def load_event(connection: apsw.Connection, workflow_id: str, event_id: int) -> bytes | None:
+    """The encoded event record at this id."""
+    return _one_blob(
+        connection,
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND event_id = ?",
+        (workflow_id, event_id),
+    )
+
+
+def closing_event(
+    connection: apsw.Connection, workflow_id: str, activity_id: str
+) -> Record | None:
+    """The event that closed this activity."""
+    raw = _one_blob(
+        connection,
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND closes = ?",
+        (workflow_id, activity_id),
+    )
+    return None if raw is None else decode_event(raw)
+
+
+def requested_event(
+    connection: apsw.Connection, workflow_id: str, request_id: str
+) -> Record | None:
+    """The first event that an operator's request made."""
+    raw = _one_blob(
+        connection,
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND request_id = ?"
+        " ORDER BY event_id LIMIT 1",
+        (workflow_id, request_id),
+    )
+    return None if raw is None else decode_event(raw)
+
+
+def activity_body(
+    connection: apsw.Connection, workflow_id: str, activity_id: str
+) -> bytes | None:
+    """The encoded open activity."""
+    return _one_blob(
+        connection,
+        f"SELECT body FROM activities WHERE seq = {_SEQ} AND activity_id = ?",
+        (workflow_id, activity_id),
+    )
+
+
+def load_key(connection: apsw.Connection) -> bytes:
+    """The key of the store's tokens."""
+    key: bytes = connection.execute("SELECT value FROM meta WHERE name = 'key'").get
+    return key
+
+
+def load_newest(connection: apsw.Connection) -> Newest:
+    """The end of the log; before the first commit, its base."""
+    row = connection.execute(
+        "SELECT (SELECT max(epoch) FROM epochs), n, at_ms, hash FROM commits"
+        " ORDER BY n DESC LIMIT 1"
+    ).fetchone()
+    if row is not None:
+        return Newest(*row)
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    return Newest(0, meta["base_n"], 0, meta["base_hash"])
+
+
+def _one_blob(connection: apsw.Connection, query: str, bindings: Row) -> bytes | None:
+    row = connection.execute(query, bindings).fetchone()
+    return None if row is None else row[0]

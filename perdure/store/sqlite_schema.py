@@ -1,0 +1,308 @@
+"""The database: where it is, how it is opened, what stands in it, and whether it is ours to read.
+
+No plain file call ever touches the database files here: closing such a file would drop the locks of the whole process.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from perdure.core.chain import GENESIS
+from perdure.core.limits import FORMAT_VERSION
+from perdure.store.protocol import StoreError
+from perdure.store.rules import KEY_BYTES
+
+DATABASE_NAME = "perdure.db"
+APPLICATION_ID = 0x50455244  # "PERD", in the database's header.
+BUSY_MS = 5_000
+
+Pragma = tuple[str, str | int, str | int]
+
+# (name, value, what it reads back as); set one per call, in this order.
+SHARED_PRAGMAS: tuple[Pragma, ...] = (
+    ("busy_timeout", BUSY_MS, BUSY_MS),
+    ("foreign_keys", "ON", 1),
+    ("trusted_schema", "OFF", 0),
+    ("mmap_size", 0, 0),
+    ("cell_size_check", "ON", 1),
+    ("temp_store", "MEMORY", 2),
+)
+WRITER_PRAGMAS: tuple[Pragma, ...] = (
+    *SHARED_PRAGMAS,
+    ("journal_mode", "wal", "wal"),
+    ("synchronous", "FULL", 2),
+    ("wal_autocheckpoint", 0, 0),
+    # Where fsync does not reach the medium (macOS), these make it.
+    ("fullfsync", "ON", 1),
+    ("checkpoint_fullfsync", "ON", 1),
+    ("cache_size", -65_536, -65_536),  # KiB
+)
+READER_PRAGMAS: tuple[Pragma, ...] = (
+    *SHARED_PRAGMAS,
+    ("query_only", "ON", 1),
+    ("cache_size", -8_192, -8_192),  # KiB
+)
+
+# Within the database an execution is its `seq`, which counts starts. So the rows of executions that run at one time stand
+# side by side, in a few pages: keyed by the ids, which are as good as random, every row would cost a page in the log.
+TABLES = (
+    # format, key, base_n and base_hash: the log begins after commit base_n.
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE epochs (
+        epoch INTEGER PRIMARY KEY,
+        incarnation TEXT NOT NULL,
+        boot_id TEXT NOT NULL,
+        boot_ms INTEGER NOT NULL,
+        base_ms INTEGER NOT NULL,
+        now_ms INTEGER NOT NULL
+    ) STRICT""",
+    """CREATE TABLE commits (
+        n INTEGER PRIMARY KEY,
+        epoch INTEGER NOT NULL REFERENCES epochs,
+        at_ms INTEGER NOT NULL,
+        previous_hash BLOB NOT NULL,
+        hash BLOB NOT NULL,
+        body BLOB NOT NULL,
+        stall_ms INTEGER NOT NULL DEFAULT 0 -- Sum of all stalls so far.
+    ) STRICT""",
+    """CREATE TABLE executions (
+        seq INTEGER PRIMARY KEY,
+        workflow_id TEXT NOT NULL UNIQUE,
+        workflow_type TEXT NOT NULL,
+        task_queue TEXT NOT NULL,
+        started_ms INTEGER NOT NULL,
+        request_id TEXT,
+        digest BLOB NOT NULL,
+        shard INTEGER NOT NULL CHECK (shard BETWEEN 0 AND 1023),
+        status TEXT NOT NULL,
+        closed_ms INTEGER,
+        last_event_id INTEGER NOT NULL,
+        last_wake_id INTEGER NOT NULL,
+        consumed INTEGER NOT NULL,
+        commands INTEGER NOT NULL,
+        task_failures INTEGER NOT NULL,
+        task_due_ms INTEGER NOT NULL,
+        task_failure BLOB,
+        task_reason TEXT NOT NULL
+    ) STRICT""",
+    # What is open is what is Running: recovery reads this range alone. (An index ends in seq.)
+    "CREATE INDEX executions_status ON executions (status)",
+    # For retention.
+    "CREATE INDEX executions_closed ON executions (closed_ms) WHERE closed_ms IS NOT NULL",
+    """CREATE TABLE events (
+        seq INTEGER NOT NULL REFERENCES executions,
+        event_id INTEGER NOT NULL,
+        at_ms INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body BLOB NOT NULL,
+        closes TEXT,
+        request_id TEXT,
+        PRIMARY KEY (seq, event_id)
+    ) STRICT, WITHOUT ROWID""",
+    # No activity is closed twice.
+    "CREATE UNIQUE INDEX events_closes ON events (seq, closes) WHERE closes IS NOT NULL",
+    "CREATE INDEX events_request ON events (seq, request_id) WHERE request_id IS NOT NULL",
+    """CREATE TABLE activities (
+        seq INTEGER NOT NULL REFERENCES executions,
+        activity_id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        activity_type TEXT NOT NULL,
+        failure_type TEXT, -- Of the newest failure.
+        attempt INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (seq, activity_id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX activities_dead ON activities (seq, activity_id) WHERE state = 'DeadLettered'",
+    """CREATE TABLE timers (
+        seq INTEGER NOT NULL REFERENCES executions,
+        timer_id INTEGER NOT NULL,
+        due_ms INTEGER NOT NULL,
+        PRIMARY KEY (seq, timer_id)
+    ) STRICT, WITHOUT ROWID""",
+    # Empty in this version: what stays of an execution that retention has removed.
+    """CREATE TABLE tombstones (
+        workflow_id TEXT PRIMARY KEY,
+        digest BLOB NOT NULL,
+        closed_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+)
+
+# From a format to the next: each function is given the connection, within the epoch's transaction.
+UPGRADES: dict[int, Callable[[apsw.Connection], None]] = {}
+
+
+def open_for_writing(data_dir: Path) -> apsw.Connection:
+    """The writing connection, all its settings read back; makes the directory and an empty database.
+
+    Raises StoreError, with what to do, where the database cannot be written or is not ours.
+    """
+    path = _in_directory(data_dir)
+    is_new = not path.exists()
+    try:
+        connection = apsw.Connection(str(path))
+    except apsw.Error as cause:
+        raise StoreError(
+            f"cannot open {path} ({_reason(cause)}); give a data directory that can be written"
+        ) from cause
+    try:
+        if connection.readonly("main"):
+            raise StoreError(f"{path} is read-only; make it writable, or give another directory")
+        if is_new:
+            path.chmod(0o600)  # It holds the key of the tokens. Log and index inherit the mode.
+        connection.set_busy_timeout(BUSY_MS)
+        _is_ours(connection, path)  # Before anything that would change another program's file.
+        _settle(connection, WRITER_PRAGMAS, path)
+    except BaseException as cause:
+        connection.close()
+        raise _told(cause, path) from cause
+    return connection
+
+
+def open_for_reading(data_dir: Path) -> apsw.Connection:
+    """A read-only connection to a store of this format. Raises StoreError where there is none."""
+    path = data_dir / DATABASE_NAME
+    if not path.is_file():
+        raise _no_store(data_dir)
+    uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+    try:
+        connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    except apsw.Error as cause:
+        raise StoreError(f"cannot open {path} ({_reason(cause)}); check who may read it") from cause
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        if not _is_ours(connection, path):
+            raise _no_store(data_dir)
+        _settle(connection, READER_PRAGMAS, path)
+        version = format_of(connection, path)
+        if version != FORMAT_VERSION:
+            raise StoreError(
+                f"{path} has format {version}, not {FORMAT_VERSION}; start a node to upgrade it"
+            )
+    except BaseException as cause:
+        connection.close()
+        raise _told(cause, path) from cause
+    return connection
+
+
+def prepare(connection: apsw.Connection, data_dir: Path) -> None:
+    """Within the caller's transaction: make the schema where it is missing, upgrade an older one.
+
+    Raises StoreError on a newer format.
+    """
+    path = data_dir / DATABASE_NAME
+    if not _is_ours(connection, path):
+        _create(connection)
+        return
+    version = format_of(connection, path)
+    while version < FORMAT_VERSION:
+        upgrade = UPGRADES.get(version)
+        if upgrade is None:
+            raise StoreError(
+                f"{path} has format {version}, too old for this version of perdure;"
+                " upgrade it with a version in between"
+            )
+        upgrade(connection)
+        version += 1
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (version,))
+
+
+def format_of(connection: apsw.Connection, path: Path) -> int:
+    """The store's format. Raises StoreError on one that is newer than this version, or none."""
+    version = connection.execute("SELECT value FROM meta WHERE name = 'format'").get
+    if not isinstance(version, int):
+        raise StoreError(f"{path} names no format; it is damaged: restore it from a backup")
+    if version > FORMAT_VERSION:
+        raise StoreError(
+            f"{path} has format {version}, this version of perdure knows up to {FORMAT_VERSION};"
+            " use the perdure that wrote it, or a newer one"
+        )
+    return version
+
+
+def _create(connection: apsw.Connection) -> None:
+    for statement in TABLES:
+        connection.execute(statement)
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?)",
+        [
+            ("format", FORMAT_VERSION),
+            ("key", os.urandom(KEY_BYTES)),
+            ("base_n", 0),
+            ("base_hash", GENESIS),
+        ],
+    )
+    connection.pragma("application_id", APPLICATION_ID)
+
+
+def _in_directory(data_dir: Path) -> Path:
+    """Where the database stands, in a directory that exists."""
+    if not data_dir.exists():
+        try:
+            data_dir.mkdir(mode=0o700, parents=True)
+            _sync_directory(data_dir.absolute().parent)
+        except OSError as cause:
+            raise StoreError(
+                f"cannot make the data directory {data_dir} ({cause.strerror});"
+                " give one that can be written"
+            ) from cause
+    elif not data_dir.is_dir():
+        raise StoreError(f"{data_dir} is not a directory; give a directory for the data")
+    return data_dir / DATABASE_NAME
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the entries of `path` durable: a store in a directory that is forgotten is lost."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_ours(connection: apsw.Connection, path: Path) -> bool:
+    """True for a store, False for an empty database. Raises StoreError for anything else."""
+    identity = connection.pragma("application_id")
+    if identity == APPLICATION_ID:
+        return True
+    if identity or connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise StoreError(f"{path} belongs to another program; give another data directory")
+    return False
+
+
+def _settle(connection: apsw.Connection, pragmas: tuple[Pragma, ...], path: Path) -> None:
+    for name, value, expected in pragmas:
+        connection.pragma(name, value)
+        found = connection.pragma(name)
+        if found != expected:
+            raise StoreError(
+                f"{path}: {name} is {found!r} and cannot be set to {value!r};"
+                " give a data directory on a local file system"
+            )
+
+
+def _no_store(data_dir: Path) -> StoreError:
+    return StoreError(f"there is no store in {data_dir} yet; start a node there first")
+
+
+def _told(cause: BaseException, path: Path) -> BaseException:
+    """What to raise for `cause`: the driver's errors become one clear line."""
+    match cause:
+        case apsw.NotADBError():
+            return StoreError(f"{path} is not a database of perdure; give another data directory")
+        case apsw.BusyError():
+            return StoreError(f"{path} is locked by another process; stop that one first")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return StoreError(
+                f"cannot use {path} ({_reason(cause)}); make its directory and files writable"
+            )
+        case _:
+            return cause
+
+
+def _reason(cause: apsw.Error) -> str:
+    return str(cause) or type(cause).__name__

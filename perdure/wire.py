@@ -1,0 +1,468 @@
+"""The public protocol: what clients of any language ask and are answered, in JSON or MessagePack.
+
+One request is one map {"id", "op", "args"}, one answer {"id", "ok"} or {"id", "error"} in the same
+form. Gateway and Client share these structs; what they demand is checked where one is built or
+decoded. docs/protocol.md is the same for people.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from perdure import errors, values
+from perdure.errors import InvalidArgument, PerdureError
+from perdure.failures import Failure
+from perdure.wire_checks import (
+    INTEGER_MAX,
+    PAGE_MAX,
+    check_id,
+    check_name,
+    check_names,
+    check_nesting,
+    check_plain,
+    check_text,
+    id_at_start,
+)
+
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+OPEN_REQUESTS_MAX = 10_000
+UNKNOWN_OUTCOME = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
+"""Codes that say nothing about what became of a request: send it again. All others are final."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+WorkflowStatus = Literal[
+    "Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew"
+]
+PendingState = Literal["Scheduled", "Leased", "Retrying", "DeadLettered"]
+
+ABSENT = msgspec.Raw()
+"""Stands in a payload field that was not sent."""
+
+
+# --- arguments ---------------------------------------------------------------
+class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The arguments of one operation. Building one raises InvalidArgument naming the field."""
+
+
+class Ping(Args, frozen=True):
+    """Is a node there, and what time is it?"""
+
+
+class WorkerEndpoint(Args, frozen=True):
+    """Where do workers of this node connect? For `perdure worker --connect`."""
+
+
+class StartOptions(Args, frozen=True):
+    """There are none yet."""
+
+
+class StartWorkflow(Args, frozen=True):
+    """Take the id and begin."""
+
+    type: str
+    workflow_id: str
+    input: msgspec.Raw = ABSENT
+    request_id: str | None = None
+    task_queue: str = "default"
+    options: StartOptions | None = None
+
+    def __post_init__(self) -> None:
+        check_name("type", self.type)
+        check_id("workflow_id", self.workflow_id)
+        check_name("task_queue", self.task_queue)
+        if self.request_id is not None:
+            check_id("request_id", self.request_id)
+
+
+class OfWorkflow(Args, frozen=True):
+    """An operation on one workflow."""
+
+    workflow_id: str
+
+    def __post_init__(self) -> None:
+        check_id("workflow_id", self.workflow_id)
+
+
+class GetResult(OfWorkflow, frozen=True):
+    """The result, waited for at most `wait_ms`."""
+
+    wait_ms: Count | None = None
+
+
+class DescribeWorkflow(OfWorkflow, frozen=True):
+    """The workflow's state, as `wf describe --json`."""
+
+
+class GetHistory(OfWorkflow, frozen=True):
+    """The workflow's events with an id above `after`."""
+
+    after: Count | None = None
+    limit: Limit | None = None
+
+
+class ListWorkflows(Args, frozen=True):
+    """Workflows that match every filter given, newest first. `older_than_ms` is an age."""
+
+    type: str | None = None
+    status: WorkflowStatus | None = None
+    pending_state: PendingState | None = None
+    failure_type: str | None = None
+    activity_type: str | None = None
+    older_than_ms: Count | None = None
+    limit: Limit | None = None
+    page: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("type", self.type)
+        check_text("failure_type", self.failure_type)
+        check_text("activity_type", self.activity_type)
+        check_text("page", self.page)
+
+
+class ListDeadLetters(Args, frozen=True):
+    """Dead letters that match every filter given, oldest first. `older_than_ms` is an age.
+
+    With both `workflow_id` and `activity_id` the entry is whole: failures, input, details.
+    """
+
+    workflow_id: str | None = None
+    activity_id: str | None = None
+    activity_type: str | None = None
+    failure_type: str | None = None
+    older_than_ms: Count | None = None
+    limit: Limit | None = None
+    page: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("workflow_id", "activity_id", "activity_type", "failure_type", "page"):
+            check_text(field, getattr(self, field))
+
+
+class OfDeadLetter(Args, frozen=True):
+    """An operator's decision about one dead letter."""
+
+    workflow_id: str
+    activity_id: str
+
+    def __post_init__(self) -> None:
+        check_id("workflow_id", self.workflow_id)
+        check_id("activity_id", self.activity_id)
+        request_id: str | None = getattr(self, "request_id", None)
+        if request_id is not None:
+            check_id("request_id", request_id)
+
+
+class RedriveDeadLetter(OfDeadLetter, frozen=True):
+    """Try it again, from attempt 1. A new `input` is not possible yet."""
+
+    input: msgspec.Raw = ABSENT
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.input is not ABSENT:
+            raise InvalidArgument("input: a redrive with a new input is not available yet")
+
+
+class FailDeadLetter(OfDeadLetter, frozen=True):
+    """Let the workflow see the last failure."""
+
+    request_id: str | None = None
+
+
+class CompleteDeadLetter(OfDeadLetter, frozen=True):
+    """It was done by hand, with this result."""
+
+    result: msgspec.Raw
+    request_id: str | None = None
+
+
+class PollActivityTask(Args, frozen=True):
+    """One task, waited for at most `wait_ms`, whose lease names no session."""
+
+    worker_id: str
+    task_queue: str = "default"
+    types: tuple[str, ...] | None = None
+    wait_ms: Count | None = None
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("worker_id", self.worker_id)
+        check_name("task_queue", self.task_queue)
+        if self.types is not None:
+            check_names("types", self.types)
+        if self.request_id is not None:
+            check_id("request_id", self.request_id)
+
+
+class OfToken(Args, frozen=True):
+    """A report about the attempt that `token` names."""
+
+    token: str
+
+    def __post_init__(self) -> None:
+        check_text("token", self.token)
+
+
+class CompleteActivityTask(OfToken, frozen=True):
+    """The attempt is done."""
+
+    result: msgspec.Raw
+
+
+class FailureArgs(Args, frozen=True):
+    """A failure as it is sent: see perdure.failures.Failure."""
+
+    type: str
+    message: str = ""
+    non_retryable: bool = False
+    retry_after_ms: Count | None = None
+    details: Any = None
+    stack: str | None = None
+    cause: Failure | None = None
+    type_chain: tuple[str, ...] = ()
+
+    def to_failure(self) -> Failure:
+        """The failure itself, cut to its bounds; InvalidArgument naming what does not fit."""
+        return Failure(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class FailActivityTask(OfToken, frozen=True):
+    """The attempt failed."""
+
+    failure: FailureArgs
+
+
+class RecordHeartbeat(OfToken, frozen=True):
+    """The attempt lives; `details`, if sent, are what the next one starts with."""
+
+    details: msgspec.Raw = ABSENT
+
+
+OPERATIONS: dict[str, type[Args]] = {
+    kind.__name__: kind
+    for kind in (
+        Ping,
+        WorkerEndpoint,
+        StartWorkflow,
+        GetResult,
+        DescribeWorkflow,
+        GetHistory,
+        ListWorkflows,
+        ListDeadLetters,
+        RedriveDeadLetter,
+        FailDeadLetter,
+        CompleteDeadLetter,
+        PollActivityTask,
+        CompleteActivityTask,
+        FailActivityTask,
+        RecordHeartbeat,
+    )
+}
+NOT_YET = frozenset({"SignalWorkflow", "QueryWorkflow", "CancelWorkflow", "TerminateWorkflow"})
+
+
+# --- the two forms -----------------------------------------------------------
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: msgspec.Raw
+    op: str
+    args: msgspec.Raw = ABSENT
+
+
+class _OnlyId(msgspec.Struct, frozen=True):
+    id: msgspec.Raw = ABSENT
+
+
+class Form:
+    """One of the two encodings, with what the gateway needs of it."""
+
+    def __init__(self, name: str, tag: bytes, codec: Any, empty_map: bytes) -> None:
+        self.name = name
+        self.tag = tag  # Of a payload that stays in this encoding.
+        self.encode = codec.Encoder().encode
+        self.null = msgspec.Raw(self.encode(None))
+        self._codec = codec
+        self._empty_map = msgspec.Raw(empty_map)
+        self._envelope = codec.Decoder(_Envelope).decode
+        self._only_id = codec.Decoder(_OnlyId).decode
+        self._args = {op: codec.Decoder(kind).decode for op, kind in OPERATIONS.items()}
+
+    def read(self, body: bytes) -> Request:
+        """The request in `body`. Raises Refused, with the request's id where there is one."""
+        try:
+            envelope: _Envelope = self._envelope(body)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as problem:
+            raise Refused(self, self._find_id(body), described(problem)) from problem
+        # A copy: the raw parts must not keep a request of megabytes in memory.
+        request_id = msgspec.Raw(bytes(envelope.id))
+        try:
+            decode = self._args.get(envelope.op)
+            if decode is None:
+                raise _no_operation(envelope.op)
+            raw = envelope.args
+            args = decode(self._empty_map if not raw or raw == self.null else raw)
+        except PerdureError as problem:
+            raise Refused(self, request_id, problem) from problem
+        except (msgspec.MsgspecError, RecursionError, ValueError) as problem:
+            raise Refused(self, request_id, described(problem, "args")) from problem
+        return Request(self, request_id, envelope.op, args)
+
+    def _find_id(self, body: bytes) -> msgspec.Raw:
+        try:
+            found: msgspec.Raw = self._only_id(body).id
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return msgspec.Raw(id_at_start(body) or self.null)
+        return msgspec.Raw(bytes(found)) if found else self.null
+
+    def payload(self, raw: msgspec.Raw, field: str) -> bytes | None:
+        """The payload that a field holds: checked, and kept in the encoding in which it came.
+
+        None where the field is absent or null. InvalidArgument, naming `field`, for what is no
+        value, nested too deeply or above 2 MiB.
+        """
+        if not raw or raw == self.null:
+            return None
+        try:
+            if self.tag == b"j":
+                payload = values.from_json(bytes(raw))
+            else:
+                payload = values.encode(values.decode(b"m" + bytes(raw)))
+                check_plain(payload)
+            check_nesting(payload)
+        except InvalidArgument as problem:
+            raise InvalidArgument(f"{field}: {problem.message}", field=field) from problem
+        return values.check_size(payload, field)
+
+    def render(self, payload: bytes | None) -> Any:
+        """What stands for `payload` in an answer of this form; the same encoding is passed on."""
+        if payload is None:
+            return None
+        if payload[:1] == self.tag:
+            return msgspec.Raw(payload[1:])
+        if self.tag == b"j":
+            return msgspec.Raw(values.to_json(payload))
+        return values.to_builtins(payload)
+
+    def ok(self, request_id: msgspec.Raw, ok: Any, n: int = 0) -> bytes:
+        """The answer to a request that was carried out, as of commit `n` (0: not said)."""
+        answer = {"id": request_id, "ok": ok, "n": n} if n else {"id": request_id, "ok": ok}
+        body: bytes = self.encode(answer)
+        return body
+
+    def error(self, request_id: msgspec.Raw, error: PerdureError, n: int = 0) -> bytes:
+        """The answer to a request that was refused."""
+        answer: dict[str, Any] = {"id": request_id, "error": error_view(error)}
+        if n:
+            answer["n"] = n
+        body: bytes = self.encode(answer)
+        return body
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A request that is well-formed: `args` is the struct of `op`."""
+
+    form: Form
+    id: msgspec.Raw
+    op: str
+    args: Args
+
+
+class Refused(Exception):
+    """A request that is not well-formed; the error goes back under `id` (null if it has none)."""
+
+    def __init__(self, form: Form, request_id: msgspec.Raw, error: PerdureError) -> None:
+        super().__init__(error.message)
+        self.form = form
+        self.id = request_id
+        self.error = error
+
+
+JSON = Form("json", b"j", msgspec.json, b"{}")
+MSGPACK = Form("msgpack", b"m", msgspec.msgpack, b"\x80")
+
+
+def form_of(body: bytes) -> Form | None:
+    """The form of a request by its first byte, or None: no map, so nothing can be answered."""
+    first = body[0] if body else 0
+    if first == 0x7B:
+        return JSON
+    return MSGPACK if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF) else None
+
+
+def described(problem: Exception, where: str = "") -> InvalidArgument:
+    """The refusal of a message that did not decode; msgspec's text names the field."""
+    if isinstance(problem, RecursionError):
+        return InvalidArgument("the request is nested too deeply")
+    text = str(problem).replace("`$.", f"`{where}." if where else "`").replace("`$`", "the request")
+    # Where both a field and its place are given the last one is the outermost that is wrong.
+    quoted = text.split("`")
+    field = quoted[-2].rpartition(".")[2] if len(quoted) > 2 else None
+    return InvalidArgument(text, field=field)
+
+
+def _no_operation(op: str) -> InvalidArgument:
+    if op in NOT_YET:
+        return InvalidArgument(f"op: {op} is not available yet", field="op")
+    return InvalidArgument(f"op: there is no operation {op[:128]!r}", field="op")
+
+
+# --- errors ------------------------------------------------------------------
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The error of an answer."""
+
+    code: str
+    message: str = ""
+    field: str | None = None
+    status: str | None = None
+    failure: Failure | None = None
+
+
+def error_view(error: PerdureError) -> dict[str, Any]:
+    """What an error is on the wire."""
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.field:
+        body["field"] = error.field
+    if isinstance(error, errors.WorkflowFailed):
+        body["status"] = error.status
+        body["failure"] = error.failure
+    return body
+
+
+def to_error(body: ErrorBody) -> PerdureError:
+    """The exception that an answer's error stands for."""
+    if body.code == errors.WorkflowFailed.code:
+        return errors.WorkflowFailed(
+            body.message, body.status or "Failed", body.failure, field=body.field
+        )
+    return errors.from_code(body.code, body.message, field=body.field)
+
+
+# --- the Client's side: MessagePack, ids are numbers --------------------------
+class AnswerBody(msgspec.Struct, frozen=True):
+    """An answer as the Client takes it."""
+
+    id: int | None = None
+    ok: msgspec.Raw = ABSENT
+    error: ErrorBody | None = None
+    n: int = 0
+
+
+read_answer = msgspec.msgpack.Decoder(AnswerBody).decode
+
+
+def write_request(request_id: int, args: Args) -> bytes:
+    """The MessagePack request of the operation that `args` are of."""
+    body: bytes = MSGPACK.encode({"id": request_id, "op": type(args).__name__, "args": args})
+    if len(body) > REQUEST_BYTES_MAX:
+        raise InvalidArgument(
+            f"the request is {len(body)} bytes; the limit is {REQUEST_BYTES_MAX} bytes (4 MiB)"
+        )
+    return body
+
+
+def raw_payload(payload: bytes | None) -> msgspec.Raw:
+    """What stands in a MessagePack request for a payload of values.encode; absent for None."""
+    return ABSENT if payload is None else msgspec.Raw(payload[1:])

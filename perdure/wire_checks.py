@@ -1,0 +1,123 @@
+"""Bounds of the public protocol: ids, names, nesting. A check names the field it refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from perdure import values
+from perdure.errors import InvalidArgument
+
+ID_BYTES_MAX = 200
+NAME_CHARS_MAX = 128
+TEXT_BYTES_MAX = 4_096
+NAMES_MAX = 1_000
+PAGE_MAX = 1_000
+INTEGER_MAX = 2**53
+NESTING_MAX = 200
+
+_name = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
+_control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
+
+
+def check_id(field: str, value: Any) -> None:
+    """Workflow, activity and request ids: 1 to 200 bytes of UTF-8 without control characters."""
+    if isinstance(value, str) and value.isascii() and value.isprintable():
+        if 0 < len(value) <= ID_BYTES_MAX:
+            return
+    elif isinstance(value, str) and not _control(value) and _is_short(value, ID_BYTES_MAX):
+        return
+    raise InvalidArgument(
+        f"{field} must be 1 to {ID_BYTES_MAX} bytes of UTF-8 without control characters",
+        field=field,
+    )
+
+
+def check_name(field: str, value: Any) -> None:
+    """Types, task queues and worker names: 1 to 128 characters of A-Z a-z 0-9 _ . -"""
+    if not isinstance(value, str) or not _name(value):
+        raise InvalidArgument(
+            f"{field} must be 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 _ . -",
+            field=field,
+        )
+
+
+def check_names(field: str, names: tuple[str, ...]) -> None:
+    """A list of names, 1 000 at most."""
+    if not isinstance(names, tuple | list) or len(names) > NAMES_MAX:
+        raise InvalidArgument(f"{field} must be at most {NAMES_MAX} names", field=field)
+    for name in names:
+        check_name(field, name)
+
+
+def check_text(field: str, value: Any) -> None:
+    """Any text of at most 4 096 bytes, or None: filters, page tokens, task tokens."""
+    if value is not None and not (isinstance(value, str) and _is_short(value, TEXT_BYTES_MAX)):
+        raise InvalidArgument(f"{field} must be a text of 1 to {TEXT_BYTES_MAX} bytes", field=field)
+
+
+def _is_short(value: str, bytes_max: int) -> bool:
+    if not 0 < len(value) <= bytes_max:
+        return False
+    try:
+        return len(value.encode()) <= bytes_max
+    except UnicodeEncodeError:  # Lone surrogates are no UTF-8.
+        return False
+
+
+# Every byte that does not begin an array or a map: without them only the openers are left.
+_JSON_REST = bytes(b for b in range(256) if b not in b"[{")
+_MSGPACK_OPENERS = {*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF}
+_MSGPACK_REST = bytes(b for b in range(256) if b not in _MSGPACK_OPENERS)
+
+
+def check_nesting(payload: bytes) -> None:
+    """At most 200 containers in each other, so that whoever decodes it later can, too."""
+    if len(payload) <= NESTING_MAX:
+        return
+    rest = _JSON_REST if payload[:1] == b"j" else _MSGPACK_REST
+    if len(payload.translate(None, rest)) <= NESTING_MAX:
+        return
+    level = [values.decode(payload)]
+    for _ in range(NESTING_MAX + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise InvalidArgument(f"nested more than {NESTING_MAX} deep")
+
+
+# Opcodes of extension types; a match inside a text costs a second look.
+_extension = re.compile(rb"[\xc7-\xc9\xd4-\xd8]").search
+
+
+def check_plain(payload: bytes) -> None:
+    """Nothing but what JSON has, and bytes: MessagePack's extension types are refused."""
+    if _extension(payload):
+        values.to_json(payload)
+
+
+_id_in_json = re.compile(rb'\s*\{\s*"id"\s*:\s*(-?[0-9]{1,15}|"[ !#-\[\]-~]{0,200}")\s*[,}]').match
+_id_in_msgpack = re.compile(
+    rb"(?:[\x80-\x8f]|\xde..|\xdf....)\xa2id"
+    rb"([\x00-\x7f]|\xcc.|\xcd..|\xce.{4}|[\xa0-\xbf](?=(.{0,31})))",
+    re.DOTALL,
+).match
+
+
+def id_at_start(body: bytes) -> bytes | None:
+    """The encoded id of a request that can't be decoded, where it stands first and is simple."""
+    if body[:1] == b"{":
+        found = _id_in_json(body)
+        return found[1] if found else None
+    found = _id_in_msgpack(body)
+    if found is None:
+        return None
+    if found[2] is None:
+        return found[1]
+    text = found[2][: found[1][0] & 0x1F]
+    return found[1] + text if text.isascii() and len(text) == found[1][0] & 0x1F else None

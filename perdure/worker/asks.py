@@ -1,0 +1,97 @@
+"""What this worker said and was not answered yet. Pure: it is told the time, and sends nothing itself.
+
+Everything that must not get lost (reports, heartbeats, requests for pages) has a number, unique in this process, and is
+said again, whole, on every new connection, to a new history, and otherwise after doubling waits, until an answer closes it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.core import links, limits
+
+# --- where a message goes: the first part of what the gateway is sent ---------
+TO_HISTORY = b"H"
+TO_SCHEDULER = b"S"
+TO_LEASE_KEEPER = b"L"
+TO_BOTH = b"A"
+TO_GATEWAY = b"G"
+
+# These refusals say nothing about the state: the same is asked again later.
+UNKNOWN_CODES = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
+
+
+class Open:
+    """One message without an answer. `subject` is whatever the asker wants back with the answer."""
+
+    __slots__ = ("dest", "due_ms", "message", "subject", "wait_ms")
+
+    def __init__(self, dest: bytes, message: links.Message, subject: Any, due_ms: int) -> None:
+        self.dest = dest
+        self.message = message
+        self.subject = subject
+        self.wait_ms = limits.RESEND_FIRST_MS
+        self.due_ms = due_ms
+
+
+class Asks:
+    """All messages without an answer, and when each is to be said again."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._open: dict[int, Open] = {}
+        self._due: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def next_n(self) -> int:
+        """A number that no message of this process has had."""
+        self._last += 1
+        return self._last
+
+    def add(self, n: int, dest: bytes, message: links.Message, subject: Any, now_ms: int) -> None:
+        """Keep `message`, which bears the number `n` and has just been said."""
+        due_ms = now_ms + limits.RESEND_FIRST_MS
+        self._open[n] = Open(dest, message, subject, due_ms)
+        heapq.heappush(self._due, (due_ms, n))
+
+    def close(self, n: int) -> Any | None:
+        """The subject of message `n`, which is answered now; None for a repeated or unknown answer."""
+        entry = self._open.pop(n, None)
+        return None if entry is None else entry.subject
+
+    def subject(self, n: int) -> Any | None:
+        """The subject of message `n`, if that has no answer yet."""
+        entry = self._open.get(n)
+        return None if entry is None else entry.subject
+
+    def all(self, dest: bytes | None = None) -> Iterator[Open]:
+        """What is open (of one destination), oldest first: for a new connection or a new history."""
+        return (entry for entry in self._open.values() if dest is None or entry.dest == dest)
+
+    def due(self, now_ms: int) -> list[Open]:
+        """What is to be said again now; each waits twice as long from here on."""
+        again: list[Open] = []
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, n = heapq.heappop(self._due)
+            entry = self._open.get(n)
+            if entry is None or entry.due_ms != due_ms:
+                continue
+            entry.wait_ms = min(entry.wait_ms * 2, limits.RESEND_MAX_MS)
+            entry.due_ms = now_ms + entry.wait_ms
+            heapq.heappush(self._due, (entry.due_ms, n))
+            again.append(entry)
+        return again
+
+    def next_ms(self) -> int | None:
+        """When `due` has something to give, at the earliest."""
+        while self._due:
+            due_ms, n = self._due[0]
+            entry = self._open.get(n)
+            if entry is not None and entry.due_ms == due_ms:
+                return due_ms
+            heapq.heappop(self._due)
+        return None

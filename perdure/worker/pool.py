@@ -1,0 +1,148 @@
+"""Where activities run: threads for plain functions, one asyncio loop for async ones.
+
+No thread here is waited for at exit, and none is lost to a function that does not return: it is given up, and the next
+job gets a fresh one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any
+
+from perdure import logs
+from perdure.log_names import LogName
+
+
+class Job:
+    """One call for a thread. `run` must not raise."""
+
+    __slots__ = ("run", "skipped", "thread")
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+        self.thread: _Thread | None = None
+        self.skipped = False
+
+
+class _Thread:
+    __slots__ = ("given_up",)
+
+    def __init__(self) -> None:
+        self.given_up = False
+
+
+class Threads:
+    """Threads that are started as they are needed. `submit`, `ended` and `give_up` are the main loop's."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._alive = 0
+        self._numbered = 0
+
+    @property
+    def alive(self) -> int:
+        """How many threads there are that were not given up."""
+        return self._alive
+
+    def submit(self, run: Callable[[], None]) -> Job:
+        """Have a thread call `run`. The caller bounds how many jobs are open at a time."""
+        job = Job(run)
+        self._wanted += 1
+        if self._wanted > self._alive:
+            self._alive += 1
+            self._numbered += 1
+            name = f"activity-{self._numbered}"
+            threading.Thread(target=self._loop, args=(_Thread(),), name=name, daemon=True).start()
+        self._jobs.put(job)
+        return job
+
+    def ended(self) -> None:
+        """A job that was submitted, and not given up, is over."""
+        self._wanted -= 1
+
+    def give_up(self, job: Job) -> None:
+        """Count no more on the thread of `job`: it ends when the job does, if ever."""
+        self._wanted -= 1
+        with self._lock:
+            if job.thread is None:
+                job.skipped = True
+            elif not job.thread.given_up:
+                job.thread.given_up = True
+                self._alive -= 1
+
+    def _loop(self, me: _Thread) -> None:
+        while True:
+            job = self._jobs.get()
+            with self._lock:
+                if job.skipped:
+                    continue
+                job.thread = me
+            job.run()
+            with self._lock:
+                job.thread = None
+                job.skipped = True
+                if me.given_up:
+                    return
+            del job  # What it holds must not live until the next one comes.
+
+
+class LoopThread:
+    """An asyncio loop in a thread of its own, started with the first coroutine."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> int:
+        """How many coroutines have not ended."""
+        return len(self._tasks)
+
+    def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> LoopJob:
+        """Run the coroutine that `run` makes; it must not raise."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._forever, name="activity-loop", daemon=True).start()
+        job = LoopJob(self._loop)
+        self._loop.call_soon_threadsafe(self._start, job, run)
+        return job
+
+    def _start(self, job: LoopJob, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        loop = asyncio.get_running_loop()
+        job.task = loop.create_task(run(), context=contextvars.Context())
+        self._tasks.add(job.task)
+        job.task.add_done_callback(self._tasks.discard)
+
+    def _forever(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException as problem:  # noqa: BLE001 - SystemExit of a task that an activity made
+                logs.logger().warning(LogName.WORKER_TASK_EXIT, problem=repr(problem))
+
+
+class LoopJob:
+    """A coroutine on the loop."""
+
+    __slots__ = ("_loop", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Throw CancelledError into it, from any thread."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        # Behind _start on the loop, so the task is there.
+        if self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,97 @@
+"""What the root knows about each child, and the tree that `ps` shows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import psutil
+
+from perdure.core.ids import Session
+from supervisors.child_spec import ChildSpec, Kind, SupervisorSpec
+from supervisors.liveness import Liveness
+from supervisors.processes import Handle
+
+
+class State(StrEnum):
+    """Where a child is in its life, as `ps` names it."""
+
+    WAITING = "waiting"  # For the time of its restart.
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the tree; what belongs to a single life of it is reset by `reset`."""
+
+    spec: ChildSpec
+    state: State = State.STOPPED
+    supervisor: Any = None  # The pykka reference that hears of its end.
+    restarts: int = 0
+    starts: int = 0  # Also names a wait for a restart, so that a cancelled one is known.
+    incarnation: str = ""
+    endpoint: str = ""
+    handle: Handle | None = None
+    session: Session | None = None
+    has_said_hello: bool = False
+    started_wall_ms: int = 0
+    ready_at_ms: int | None = None
+    liveness: Liveness | None = None
+    awaits_pong: bool = False
+    kill_at_ms: int | None = None
+
+    def reset(self) -> None:
+        """The process has ended."""
+        self.incarnation = ""
+        self.endpoint = ""
+        self.handle = None
+        self.session = None
+        self.has_said_hello = False
+        self.ready_at_ms = None
+        self.liveness = None
+        self.awaits_pong = False
+        self.kill_at_ms = None
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether other children can reach it."""
+        return self.has_said_hello and bool(self.endpoint)
+
+
+def describe(
+    tree: SupervisorSpec, children: dict[str, Child], *, state: State, started_wall_ms: int
+) -> dict[str, Any]:
+    """The tree as `perdure ps --json` prints it."""
+    own = psutil.Process()
+
+    def row(spec: SupervisorSpec | ChildSpec) -> dict[str, Any]:
+        if isinstance(spec, SupervisorSpec):
+            return {
+                "name": spec.id,
+                "kind": str(Kind.SUPERVISOR),
+                "pid": os.getpid(),
+                "state": str(state),
+                "restarts": 0,
+                "started_ms": started_wall_ms,
+                "rss_bytes": int(own.memory_info().rss),
+                "children": [row(child) for child in spec.children],
+            }
+        child = children[spec.id]
+        handle = child.handle
+        return {
+            "name": spec.id,
+            "kind": str(spec.kind),
+            "pid": None if handle is None else handle.pid,
+            "state": str(child.state),
+            "restarts": child.restarts,
+            "started_ms": None if handle is None else child.started_wall_ms,
+            "rss_bytes": None if handle is None else handle.rss_bytes(),
+            "children": [],
+        }
+
+    return row(tree)

@@ -1,0 +1,140 @@
+"""What `perdure up` tells the root, checked at the door."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+from pathlib import Path
+
+import msgspec
+
+from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
+
+EXIT_BAD_INPUT = 2
+EXIT_REFUSED = 6
+WORKERS_MAX = 1_000
+
+_TCP = re.compile(r"tcp://(127\.0\.0\.1|\[::1\]|localhost):(\d{1,5}|\*)\Z")
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node runs. `bind`: public endpoints beside its own; only ipc and loopback are allowed.
+
+    `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws; None: from the system.
+    `grace_ms`: what workers get at a stop to finish what they hold. `queues`: the task queues they serve.
+    """
+
+    data_dir: str = ".perdure"
+    apps: tuple[str, ...] = ()
+    cwd: str = "."
+    workers: int = 1
+    slots: int = 8
+    bind: tuple[str, ...] = ()
+    log_json: bool = True
+    dlq_after_attempts: int = 5
+    seed: int | None = None
+    grace_ms: int = 5_000
+    queues: tuple[str, ...] = ("default",)
+
+
+def check_config(config: NodeConfig) -> None:
+    """Raise Refused, with status 2, naming the first setting that is out of its range."""
+    for name, value, low, high in (
+        ("workers", config.workers, 0, WORKERS_MAX),
+        ("slots", config.slots, 1, 10_000),
+        ("grace_ms", config.grace_ms, 0, 86_400_000),
+        ("dlq_after_attempts", config.dlq_after_attempts, 1, 2**31),
+    ):
+        if not low <= value <= high:
+            raise Refused(EXIT_BAD_INPUT, f"{name} must be {low} to {high}, not {value}")
+
+
+class Endpoints:
+    """Public endpoints that the operator asked for; holds the lock of each ipc path until `close`."""
+
+    def __init__(self) -> None:
+        self._locks: list[tuple[int, Path]] = []
+
+    def claim(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """The endpoints to bind, ports chosen where `*` or 0 left them open.
+
+        Raises Refused: status 2 for what may not be bound, 6 for what another process holds.
+        """
+        return tuple(self._claim(endpoint) for endpoint in asked)
+
+    def _claim(self, endpoint: str) -> str:
+        if endpoint.startswith("ipc://"):
+            return self._claim_ipc(endpoint)
+        match = _TCP.match(endpoint)
+        if match is None or (match[2] != "*" and int(match[2]) > 65_535):
+            raise Refused(
+                EXIT_BAD_INPUT,
+                f"cannot bind {endpoint}: only ipc://PATH and tcp:// on 127.0.0.1, [::1] or "
+                "localhost, with a port, are allowed",
+            )
+        host = "[::1]" if match[1] == "[::1]" else "127.0.0.1"
+        port = 0 if match[2] == "*" else int(match[2])
+        return f"tcp://{host}:{_probe_tcp(endpoint, host, port)}"
+
+    def _claim_ipc(self, endpoint: str) -> str:
+        text = endpoint.removeprefix("ipc://")
+        if not text or text[0] == "@" or "*" in text:
+            raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: it needs the path of a file")
+        path = Path(text).absolute()
+        length = len(os.fsencode(path))
+        if length > SOCKET_PATH_MAX:
+            raise Refused(
+                EXIT_BAD_INPUT,
+                f"socket path too long: {path} has {length} bytes, the limit is {SOCKET_PATH_MAX}",
+            )
+        lock = path.with_name(path.name + ".lock")
+        try:
+            fd, holder = lock_file(lock)
+        except OSError as error:
+            raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: {error}") from error
+        if fd is None:
+            raise Refused(EXIT_REFUSED, f"endpoint {endpoint} is held by process {holder}")
+        self._locks.append((fd, lock))
+        _probe_ipc(endpoint, path)
+        return f"ipc://{path}"
+
+    def close(self) -> None:
+        """Give the ipc paths back."""
+        for fd, lock in self._locks:
+            lock.unlink(missing_ok=True)
+            os.close(fd)
+        self._locks.clear()
+
+
+def _probe_tcp(endpoint: str, host: str, port: int) -> int:
+    family = socket.AF_INET6 if host == "[::1]" else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except PermissionError as error:
+            raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: {error}") from error
+        except OSError as error:
+            raise Refused(EXIT_REFUSED, f"endpoint {endpoint} is held: {error}") from error
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def _probe_ipc(endpoint: str, path: Path) -> None:
+    """ZeroMQ would silently take a path away from its owner, whatever the file is: look first."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: {path} is a file, not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return  # Left over by a process that was killed.
+        except OSError as error:
+            raise Refused(EXIT_REFUSED, f"endpoint {endpoint} is held: {error}") from error
+    raise Refused(EXIT_REFUSED, f"endpoint {endpoint} is held by another process")

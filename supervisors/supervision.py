@@ -1,0 +1,154 @@
+"""What a supervisor decides, without doing it. Pure: time comes in, actions come out.
+
+A child is *up* from the moment its start was decided until it is heard to have ended, even while its start waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from supervisors.child_spec import ChildSpec, Restart, SupervisorSpec
+from supervisors.intensity import delay_ms, is_crash_loop
+from supervisors.strategy import Strategy, restarted_with
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this child after a wait."""
+
+    id: str
+    delay_ms: int = 0
+    is_restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop this child in order; it is heard as an exit when it has ended."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Too many crashes: whoever is above decides, and the reason goes with it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All children have ended after a shutdown."""
+
+
+Action = Start | Stop | GiveUp | Done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """A child has ended. `exit_code` None: unknown; `ready_at_ms` None: it never was ready."""
+
+    id: str
+    exit_code: int | None
+    ready_at_ms: int | None
+    at_ms: int
+
+
+class Supervision:
+    """The judgement of one supervisor over its children."""
+
+    def __init__(self, spec: SupervisorSpec) -> None:
+        self._spec = spec
+        self._ids = tuple(child.id for child in spec.children)
+        self._children = {child.id: child for child in spec.children}
+        self._up: set[str] = set()
+        self._crashes = dict.fromkeys(self._ids, 0)
+        self._deaths: tuple[int, ...] = ()
+        self._group: set[str] = set()  # Those to be started again once all of them are down.
+        self._group_delay_ms = 0
+        self._is_shutting_down = False
+
+    def start(self) -> list[Action]:
+        """The first start of all children, in order."""
+        self._up.update(self._ids)
+        return [Start(name) for name in self._ids]
+
+    def shutdown(self) -> list[Action]:
+        """Stop all children in reverse order; Done follows when the last has ended."""
+        if self._is_shutting_down:
+            return []
+        self._is_shutting_down = True
+        if self._spec.stops_together and self._up:
+            return [Stop(name) for name in reversed(self._ids) if name in self._up]
+        return self._stop_next()
+
+    def _stop_next(self) -> list[Action]:
+        for name in reversed(self._ids):
+            if name in self._up:
+                return [] if self._spec.stops_together else [Stop(name)]
+        return [Done()]
+
+    def exited(self, exit: Exit) -> list[Action]:  # noqa: A002 - OTP's word
+        """What follows from the end of a child."""
+        if exit.id not in self._up:
+            return []
+        self._up.discard(exit.id)
+        if self._is_shutting_down:
+            return self._stop_next()
+        if exit.id in self._group:
+            return self._start_group()
+        spec = self._children[exit.id]
+        if not _restart_of(spec).wants(exit.exit_code):
+            return []
+        if is_crash_loop(ready_at_ms=exit.ready_at_ms, died_at_ms=exit.at_ms):
+            self._crashes[exit.id] += 1
+            window, too_many = self._spec.intensity.record(self._deaths, exit.at_ms)
+            self._deaths = window
+            if too_many and self._spec.escalates:
+                return [GiveUp(self._reason(exit))]
+        else:
+            self._crashes[exit.id] = 0
+        return self._restart(exit.id, delay_ms(self._crashes[exit.id]))
+
+    def _restart(self, dead: str, wait_ms: int) -> list[Action]:
+        if self._spec.strategy is Strategy.ONE_FOR_ONE:
+            self._up.add(dead)
+            return [Start(dead, wait_ms, is_restart=True)]
+        affected = restarted_with(self._spec.strategy, self._ids, dead)
+        running = [name for name in reversed(affected) if name in self._up]
+        new = [name for name in running if name not in self._group]
+        temporary = {
+            name for name in affected if _restart_of(self._children[name]) is Restart.TEMPORARY
+        }
+        self._group |= set(running) | (set(affected) - temporary)
+        self._group_delay_ms = max(self._group_delay_ms, wait_ms)
+        return [*self._stops(new), *self._start_group()]
+
+    @staticmethod
+    def _stops(names: Iterable[str]) -> list[Action]:
+        return [Stop(name) for name in names]
+
+    def _start_group(self) -> list[Action]:
+        if self._group & self._up:
+            return []
+        again = [
+            name
+            for name in self._ids
+            if name in self._group and _restart_of(self._children[name]) is not Restart.TEMPORARY
+        ]
+        wait_ms, self._group_delay_ms = self._group_delay_ms, 0
+        self._group.clear()
+        self._up.update(again)
+        return [Start(name, wait_ms, is_restart=True) for name in again]
+
+    def _reason(self, exit: Exit) -> str:  # noqa: A002 - OTP's word
+        intensity = self._spec.intensity
+        how = "with an unknown status" if exit.exit_code is None else f"with status {exit.exit_code}"
+        return (
+            f"{self._spec.id}: {len(self._deaths)} crashes within {intensity.period_ms} ms, "
+            f"more than {intensity.restarts_max}; the last was {exit.id}, which ended {how}"
+        )
+
+
+def _restart_of(spec: ChildSpec | SupervisorSpec) -> Restart:
+    return Restart.PERMANENT if isinstance(spec, SupervisorSpec) else spec.restart
