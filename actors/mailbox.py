@@ -154,7 +154,7 @@ class Mailbox(pykka.ThreadingActor):
 
     # --- what subclasses override -------------------------------------------
     def on_begin(self) -> None:
-        """The inbox is bound, the root not yet greeted."""
+        """The inbox is bound and the root greeted; nothing has been received yet."""
 
     def on_peer(self, role: str, incarnation: str) -> None:
         """Connected to a new incarnation of a wanted role."""
@@ -257,11 +257,12 @@ class Mailbox(pykka.ThreadingActor):
         socket.setsockopt(zmq.CONNECT_ROUTING_ID, ROOT_ID)
         socket.connect(self.boot.root_endpoint)
         self.inbox.add_socket(socket, self._take)
-        self.on_begin()
         hello = ChildHello(
             self.boot.role, self.boot.incarnation, os.getpid(), self.boot.inbox_endpoint
         )
         self.send(ROOT, hello)
+        self.flush()
+        self.on_begin()
         self.flush()
 
     def on_receive(self, message: Any) -> None:

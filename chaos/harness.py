@@ -1,7 +1,10 @@
-"""A real node to hurt: `perdure up` as a process of its own on a scratch directory, with what it takes to kill it."""
+"""A real node to hurt: `perdure up` as a process of its own on a scratch directory, with what it
+takes to kill it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -9,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 class NodeTrouble(Exception):
-    """The node did not come up, or did not stop; the message ends with the last lines of its log."""
+    """The node did not come up, or did not stop; the message ends as its log does."""
 
 
 class NodeProcess:
-    """One node that can be started again and again on the same data. Use it as a context manager: nothing stays."""
+    """One node that can be started again and again on the same data. Use it as a context manager:
+    nothing stays.
+    """
 
     def __init__(
         self,
@@ -51,12 +56,18 @@ class NodeProcess:
         self._command = [sys.executable, "-P", "-m", "supervisors"]
         for app in apps:
             self._command += ["--app", app]
-        self._command += ["--workers", str(workers), "--slots", str(slots), "--data", str(self.data)]
+        self._command += [
+            "--workers",
+            str(workers),
+            "--slots",
+            str(slots),
+            "--data",
+            str(self.data),
+        ]
         self._environment = {**os.environ, **(environment or {})}
         if python_path is not None:
             self._environment["PYTHONPATH"] = python_path
         self._process: subprocess.Popen[bytes] | None = None
-        self._killed: set[psutil.Process] = set()
 
     def __enter__(self) -> NodeProcess:
         return self
@@ -82,7 +93,8 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # A Ctrl-C at our terminal is ours; that the node ends with us, however we end, is the kernel's.
+                # A Ctrl-C at our terminal is ours; that the node ends with us, however we end, is
+                # the kernel's.
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
             )
@@ -127,7 +139,9 @@ class NodeProcess:
             return []
 
     def kill_worker(self, pid: int) -> bool:
-        """SIGKILLs one worker and waits until it is gone; False where it is no process of this node any more."""
+        """SIGKILLs one worker and waits until it is gone; False where it is no process of this node
+        any more.
+        """
         for process in self.processes():
             if process.pid == pid:
                 return self._kill([process])
@@ -141,7 +155,6 @@ class NodeProcess:
         self._close_pipe()
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
-        self._killed |= set(processes)
         hit = False
         for process in processes:
             try:
@@ -152,13 +165,15 @@ class NodeProcess:
         if processes and processes[0].pid == self.pid:
             assert self._process is not None
             self._process.wait(GONE_S)
-        _, alive = psutil.wait_procs(processes, timeout=GONE_S)
+        alive = _wait_gone(processes, GONE_S)
         if alive:
             raise NodeTrouble(f"SIGKILL did not end {[each.pid for each in alive]}")
         return hit
 
     def stop(self) -> None:
-        """Stops the node in order, by force where that does not do, and makes sure that no process is left."""
+        """Stops the node in order, by force where that does not do, and makes sure that no process
+        is left.
+        """
         if self._process is None:
             return
         known = self.processes()
@@ -168,11 +183,11 @@ class NodeProcess:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        _, alive = psutil.wait_procs(known, timeout=GONE_S / 5)
-        for process in alive:
-            process.kill()
-        psutil.wait_procs(alive, timeout=GONE_S)
         self._process.wait(GONE_S)
+        for process in _wait_gone(known, GONE_S / 5):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _wait_gone(known, GONE_S)
         self._close_pipe()
         self._process = None
 
@@ -199,8 +214,30 @@ def _is_worker(node: Mapping[str, Any]) -> bool:
     return node.get("kind") == "worker" and bool(node.get("pid"))
 
 
+def _wait_gone(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Waits until these have ended; those that have not. One that nobody has reaped yet has ended
+    too.
+    """
+    deadline = time.monotonic() + timeout_s
+    alive = list(processes)
+    while True:
+        alive = [process for process in alive if _lives(process)]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.002)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _die_with_parent() -> Callable[[], None] | None:
-    """What makes the kernel kill a child when its parent is gone; None where there is no such thing."""
+    """What makes the kernel kill a child when its parent is gone; None where there is no such
+    thing.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

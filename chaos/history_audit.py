@@ -1,4 +1,5 @@
-"""The engine's evidence: what the durable history says was done, read through a client, and how it is judged.
+"""The engine's evidence: what the durable history says was done, read through a client, and how it
+is judged.
 
 It shares no code with the engine's own folds: keys are built here anew, from the contract.
 """
@@ -47,7 +48,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(workflow_id: str, activity_id: str) -> str:
-    """The idempotency key as the contract has it: "/", "%" and "#" inside an id are percent-encoded."""
+    """The idempotency key as the contract has it: "/", "%" and "#" inside an id are percent-
+    encoded.
+    """
     return "/".join(_quoted(part) for part in (workflow_id, activity_id))
 
 

@@ -1,4 +1,5 @@
-"""The receiver's evidence: what the ledger of effects of FlakyDemo holds, read straight from its file.
+"""The receiver's evidence: what the ledger of effects of FlakyDemo holds, read straight from its
+file.
 
 It shares no code with the engine or with the demo that wrote it.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -51,13 +53,13 @@ class LedgerFile:
     def runs(self, after: int = 0) -> list[Run]:
         """Every run with a number above `after`, in the order in which they began."""
         columns = ", ".join(Run.__struct_fields__)
-        query = f"SELECT {columns} FROM demo_runs WHERE number > ? ORDER BY number"  # noqa: S608
+        query = f"SELECT {columns} FROM demo_runs WHERE number > ? ORDER BY number"
         return [Run(*row) for row in self._rows(query, (after,))]
 
     def open_runs(self) -> list[Run]:
         """The runs that have not ended: those in progress, and those whose process was killed."""
         columns = ", ".join(Run.__struct_fields__)
-        query = f"SELECT {columns} FROM demo_runs WHERE ended_ms IS NULL ORDER BY number"  # noqa: S608
+        query = f"SELECT {columns} FROM demo_runs WHERE ended_ms IS NULL ORDER BY number"
         return [Run(*row) for row in self._rows(query)]
 
     def effects(self) -> list[Effect]:
@@ -68,12 +70,12 @@ class LedgerFile:
     def effects_count(self) -> int:
         """How many applications there are so far."""
         rows = self._rows("SELECT count(*) FROM demo_effects")
-        return int(rows[0][0]) if rows else 0  # type: ignore[arg-type]
+        return int(rows[0][0]) if rows else 0
 
     def asked(self) -> Counter[str]:
         """How often each key's effect was asked for: what arrived at the receiver."""
         rows = self._rows("SELECT key, count(*) FROM perdure_deliveries GROUP BY key")
-        return Counter({str(key): int(count) for key, count in rows})  # type: ignore[arg-type]
+        return Counter({str(key): int(count) for key, count in rows})
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -81,7 +83,7 @@ class LedgerFile:
             self._connection.close()
             self._connection = None
 
-    def _rows(self, query: str, values: tuple[int, ...] = ()) -> list[tuple[object, ...]]:
+    def _rows(self, query: str, values: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
         if self._connection is None:
             if not self._path.exists():
                 return []

@@ -1,4 +1,4 @@
-"""What a drill found, as data: the object that `perdure drill run --json` ends with, and its file."""
+"""What a drill found, as data: the object that `perdure drill run --json` ends with."""
 
 from __future__ import annotations
 

@@ -4,4 +4,33 @@ This package is the library: what users import and type. It runs user code, so n
 line apart, imports the application that serves it (``actors``, ``supervisors`` and ``chaos``).
 """
 
+from typing import TYPE_CHECKING, Any
+
+from perdure import activity, errors, workflow
+from perdure.failures import Failure
+from perdure.policy import RetryPolicy, ms
+
+if TYPE_CHECKING:
+    from perdure.client import AsyncClient, Client
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Failure",
+    "RetryPolicy",
+    "activity",
+    "errors",
+    "ms",
+    "workflow",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The clients, imported at their first use: code that only defines things needs no sockets."""
+    if name in ("Client", "AsyncClient"):
+        from perdure import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'perdure' has no attribute {name!r}")

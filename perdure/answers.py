@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 # Fields that hold a user's own value: given out as it is, however much it looks like one of ours.
@@ -57,6 +57,29 @@ class Answer(Mapping[str, Any]):
         """Plain dicts and lists, for json.dumps and the like."""
         plain: dict[str, Any] = _plain(self)
         return plain
+
+
+class Page(list[Answer]):
+    """One page of a list, itself a Python list. `next_page` asks for the next; None: the last one.
+
+    `workflows` and `dead_letters`, as the JSON names the list, are the page itself.
+    """
+
+    next_page: str | None
+
+    def __init__(self, entries: Iterable[Mapping[str, Any]], next_page: str | None = None) -> None:
+        super().__init__(it if isinstance(it, Answer) else Answer(it) for it in entries)
+        self.next_page = next_page
+
+    @property
+    def workflows(self) -> Page:
+        """The entries of a list of workflows."""
+        return self
+
+    @property
+    def dead_letters(self) -> Page:
+        """The entries of a list of dead letters."""
+        return self
 
 
 def to_answer(value: Any) -> Any:

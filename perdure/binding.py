@@ -13,6 +13,8 @@ from typing import Any
 from perdure.conversion import BadValue, convert
 from perdure.errors import InvalidArgument
 
+# Most arguments are one of these, and then there is nothing to convert.
+_SCALARS = (str, int, float, bool, bytes)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -104,7 +106,7 @@ def _no_later(plan: _Plan, left_out: str, converted: dict[str, Any]) -> None:
 
 def _converted(plan: _Plan, name: str, parameter: str, value: Any, base64_bytes: bool) -> Any:
     annotation = plan.annotations.get(parameter, Any)
-    if annotation is Any:
+    if annotation is Any or (annotation in _SCALARS and type(value) is annotation):
         return value
     try:
         return convert(value, annotation, base64_bytes=base64_bytes)

@@ -1,7 +1,8 @@
-"""The operator's configuration: perdure.toml, or [tool.perdure] in pyproject.toml. Frozen, and checked whole.
+"""The operator's configuration: perdure.toml, or [tool.perdure] in pyproject.toml. Frozen, and
+checked whole.
 
-A key that does nothing is worse than an error: only keys that work are accepted, and an unknown one is refused with
-the nearest that is known.
+A key that does nothing is worse than an error: only keys that work are accepted, and an unknown one
+is refused with the nearest that is known.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MA
 
 
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
-    """[durable]: what history does. `dlq_after_attempts` stands in where a retry policy sets no limit."""
+    """[durable]: what history does. `dlq_after_attempts` stands in where a retry policy sets no
+    limit.
+    """
 
     dlq_after_attempts: Attempts = DLQ_AFTER_ATTEMPTS_DEFAULT
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """[node]: what `perdure up` starts where the command line does not say; None is the command's own default."""
+    """[node]: what `perdure up` starts where the command line does not say; None is the command's
+    own default.
+    """
 
     app: tuple[Module, ...] = ()
     workers: Workers | None = None
@@ -48,7 +53,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an operator may set. `source` is the file it was read from, None where there was none."""
+    """All that an operator may set. `source` is the file it was read from, None where there was
+    none.
+    """
 
     durable: Durable = Durable()
     node: Node = Node()
@@ -60,7 +67,8 @@ _Table = TypeVar("_Table", bound=msgspec.Struct)
 
 
 def load(path: Path | None, directory: Path) -> Config:
-    """The configuration of `path`, else of perdure.toml, else of pyproject.toml in `directory`, else the defaults.
+    """The configuration of `path`, else of perdure.toml, else of pyproject.toml in `directory`,
+    else the defaults.
 
     Raises InvalidArgument naming the file, the key and what would be right.
     """
@@ -76,7 +84,9 @@ def load(path: Path | None, directory: Path) -> Config:
 
 
 def parse(text: str, source: str, *, inside_project: bool = False) -> Config:
-    """The configuration that `text` says; with `inside_project` only its table [tool.perdure] counts."""
+    """The configuration that `text` says; with `inside_project` only its table [tool.perdure]
+    counts.
+    """
     try:
         tables: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:

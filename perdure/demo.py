@@ -1,9 +1,10 @@
 """FlakyDemo: a workflow whose activities fail at a chosen rate and write their effect to a ledger.
 
-Each step fails before its effect, or after it, or not at all, as a hash of seed, key and attempt says: a run can be
-repeated. Between the effect and the report there is a pause, so that a kill in between means a second delivery, which
-the ledger must ignore. Beside the effects the ledger notes every run of a step (its process, token and instants):
-that is how a killer knows where to hit, and how an observer can tell what was delivered twice.
+Each step fails before its effect, or after it, or not at all, as a hash of seed, key and attempt
+says: a run can be repeated. Between the effect and the report there is a pause, so that a kill in
+between means a second delivery, which the ledger must ignore. Beside the effects the ledger notes
+every run of a step (its process, token and instants): that is how a killer knows where to hit, and
+how an observer can tell what was delivered twice.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ CREATE TABLE IF NOT EXISTS demo_effects (
     number INTEGER PRIMARY KEY, key TEXT NOT NULL, attempt INTEGER NOT NULL, receipt TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS demo_runs (
-    number INTEGER PRIMARY KEY, key TEXT NOT NULL, attempt INTEGER NOT NULL, pid INTEGER NOT NULL,
-    token TEXT NOT NULL, began_ms INTEGER NOT NULL, applied_ms INTEGER, ended_ms INTEGER, ending TEXT
+    number INTEGER PRIMARY KEY,
+    key TEXT NOT NULL, attempt INTEGER NOT NULL, pid INTEGER NOT NULL, token TEXT NOT NULL,
+    began_ms INTEGER NOT NULL, applied_ms INTEGER, ended_ms INTEGER, ending TEXT
 ) STRICT;
 """
 
 
 class Ledger:
-    """The receiver's side: effects once a key, and a note of every run. Instants are boot time in ms."""
+    """The receiver's side: effects once a key, and a note of every run. Instants are boot time in
+    ms.
+    """
 
     def __init__(self, path: str) -> None:
         Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +100,9 @@ _ledgers_lock = threading.Lock()
 
 
 def ledger_path(path: str | None = None) -> str:
-    """Where the effects go: `path`, else $PERDURE_LEDGER, else .perdure/effects.db in the working directory."""
+    """Where the effects go: `path`, else $PERDURE_LEDGER, else .perdure/effects.db in the working
+    directory.
+    """
     return str(Path(path or os.environ.get(LEDGER_VARIABLE) or LEDGER_DEFAULT).absolute())
 
 
@@ -117,7 +123,9 @@ def chance(seed: int, key: str, attempt: int) -> float:
 
 @activity.define(retry=RETRY, start_to_close_ms=60_000)
 def flaky_step(fail_rate: float, work_ms: int, ledger: str | None, seed: int) -> str:
-    """One step: half of the work, the effect, the other half; fails before or after its effect by chance."""
+    """One step: half of the work, the effect, the other half; fails before or after its effect by
+    chance.
+    """
     key, attempt, token = activity.idempotency_key(), activity.attempt(), activity.task_token()
     book = _ledger(ledger)
     run = book.began(key, attempt, token)
@@ -147,8 +155,9 @@ async def flaky_demo(
 ) -> list[str]:
     """Runs `activities` flaky steps one after the other; the receipts of their effects.
 
-    `fail_rate`: the share of attempts that fail, 0 to 1. `work_ms`: how long an attempt takes. `ledger`: the
-    effects' SQLite file, on the worker's machine. `max_attempts`: a low one lets a step end as a dead letter.
+    `fail_rate`: the share of attempts that fail, 0 to 1. `work_ms`: how long an attempt takes.
+    `ledger`: the effects' SQLite file, on the worker's machine. `max_attempts`: a low one lets a
+    step end as a dead letter.
     """
     if not 0 <= fail_rate <= 1:
         raise InvalidArgument("fail_rate must be between 0 and 1", field="fail_rate")

@@ -1,6 +1,7 @@
-"""Every log line there is. A line is one of these names and fields, never a sentence with values in it.
+"""Every log line there is: a name and fields, never a sentence with values in it.
 
-Drills and dashboards match on names: renaming one breaks its readers, so it needs a line in the changelog.
+Drills and dashboards match on names: renaming one breaks its readers, so it needs a line in the
+changelog.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class LogName(StrEnum):
     WORKER_TOO_LARGE = "worker.too_large"
     WORKER_REFUSED = "worker.refused"  # A report was not accepted.
     WORKER_FENCED = "worker.fenced"  # By its own clock an attempt has lost its lease.
-    WORKER_TASK_EXIT = "worker.task_exit"  # A task on the activities' loop raised SystemExit or such.
+    WORKER_TASK_EXIT = (
+        "worker.task_exit"  # A task on the activities' loop raised SystemExit or such.
+    )
     WORKER_WORKFLOW_FAILED = "worker.workflow_failed"  # A workflow task did not work out.
     WORKER_WORKFLOW_BLOCKED = "worker.workflow_blocked"

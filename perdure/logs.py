@@ -9,7 +9,10 @@ import structlog
 
 
 def configure(json: bool) -> None:
-    """Set up logging for this process. `json`: one object a line; else aligned and, on a terminal, in colour."""
+    """Set up logging for this process.
+
+    `json`: one object a line; else aligned and, on a terminal, in colour.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

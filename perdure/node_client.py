@@ -1,4 +1,7 @@
-"""Finding a node by its data directory, and asking its root for the tree. For tools beside a node, not inside it."""
+"""Finding a node by its data directory, and asking its root for the tree.
+
+For tools beside a node, not inside it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that serves: `endpoint` is for clients, `root` for `ps`. `pid_started` is in seconds since the epoch."""
+    """A node that serves: `endpoint` is for clients, `root` for `ps`.
+
+    `pid_started` is in seconds since the epoch.
+    """
 
     pid: int
     pid_started: float
@@ -31,7 +37,8 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
 def read_node(data_dir: str | os.PathLike[str]) -> NodeInfo | None:
     """What the node of `data_dir` wrote when it became ready; None where none did.
 
-    A node that was killed leaves its file behind: that one is there says nothing about whether it answers.
+    A node that was killed leaves its file behind: that one is there says nothing about whether it
+    answers.
     """
     try:
         raw = (Path(data_dir) / NODE_FILE).read_bytes()
@@ -46,8 +53,8 @@ def read_node(data_dir: str | os.PathLike[str]) -> NodeInfo | None:
 def ps(node: str | os.PathLike[str], timeout_ms: int = 5_000) -> dict[str, Any]:
     """The supervisor tree, as `perdure ps --json` prints it.
 
-    `node` is a data directory or the root's own endpoint (`NodeInfo.root`). Raises Unavailable where no root
-    answers within `timeout_ms`.
+    `node` is a data directory or the root's own endpoint (`NodeInfo.root`). Raises Unavailable
+    where no root answers within `timeout_ms`.
     """
     endpoint = os.fspath(node)
     if "://" not in endpoint:

@@ -165,14 +165,13 @@ def retry_delay_ms(
 def matches_non_retryable(policy: RetryPolicy, failure: Failure) -> bool:
     """Whether the policy lists this failure. The message is never looked at.
 
-    An entry with a dot is a qualified name and must stand in the chain (or be the type itself); one
-    without is compared with the type and with the short names in the chain.
+    An entry is compared with the type, with the names in the chain, and with their short names.
+    A qualified one has a dot, which no short name has, so it is equal to whole names only.
     """
     if not policy.non_retryable:
         return False
-    qualified = {failure.type, *failure.type_chain}
-    short = {failure.type, *(name.rpartition(".")[2] for name in failure.type_chain)}
-    return any(entry in (qualified if "." in entry else short) for entry in policy.non_retryable)
+    short = (name.rpartition(".")[2] for name in failure.type_chain)
+    return not {failure.type, *failure.type_chain, *short}.isdisjoint(policy.non_retryable)
 
 
 def _number(field: str, value: object) -> int | float:

@@ -1,7 +1,8 @@
 """The child's side of being started by a node: what a process does before it runs its role.
 
-It never outlives the root, not even by holding the interpreter lock; it lets everybody see that it is there; and it
-leaves signals that a terminal sends to the whole group to the root, which stops its children in order.
+It never outlives the root, not even by holding the interpreter lock; it lets everybody see that it
+is there; and it leaves signals that a terminal sends to the whole group to the root, which stops
+its children in order.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _leave_to_root(signum: int, frame: FrameType | None) -> None:
 
 
 def _leave_signals_to_root() -> None:
-    # Handlers, not SIG_IGN: what a user's code executes starts with the default action, and can be terminated.
+    # Handlers, not SIG_IGN: what a user's code executes starts with the default action, and can be
+    # terminated.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave_to_root)
         signal.siginterrupt(number, False)
@@ -130,7 +132,9 @@ class Checked(msgspec.Struct, frozen=True):
 def run_check(
     target: str, apps: tuple[str, ...], cwd: str, answer: Connection, death: Connection
 ) -> None:
-    """Call `target(apps, cwd)`, which imports a user's applications, and send a Checked over `answer`."""
+    """Call `target(apps, cwd)`, which imports a user's applications, and send a Checked over
+    `answer`.
+    """
     _prepare(death)
     ok, message, workflows, activities = load(target)(apps, cwd)
     checked = Checked(ok, message, tuple(workflows), tuple(activities))

@@ -44,7 +44,7 @@ def check_name(field: str, value: Any) -> None:
 
 def check_names(field: str, names: tuple[str, ...]) -> None:
     """A list of names, 1 000 at most."""
-    if not isinstance(names, tuple | list) or len(names) > NAMES_MAX:
+    if len(names) > NAMES_MAX:
         raise InvalidArgument(f"{field} must be at most {NAMES_MAX} names", field=field)
     for name in names:
         check_name(field, name)

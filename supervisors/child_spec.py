@@ -1,6 +1,7 @@
 """What a supervisor is told about its children: values that can be printed, compared and checked.
 
-The words are Erlang/OTP's. A tree is a `SupervisorSpec` whose children are processes (`ChildSpec`) or supervisors.
+The words are Erlang/OTP's. A tree is a `SupervisorSpec` whose children are processes (`ChildSpec`)
+or supervisors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SILENCE_MS = 5_000
 HISTORY_SILENCE_MS = 60_000
 
 
-class InvalidTree(ValueError):  # noqa: N818 - refusals are named after what is wrong
+class InvalidTree(ValueError):
     """A tree that cannot be started; the message names the child and the rule."""
 
 
@@ -50,8 +51,9 @@ class Kind(StrEnum):
 class ChildSpec:
     """One process. `start` is "module:function", called in the child with its Boot.
 
-    `shutdown_ms`: how long it may take to stop in order before it is killed. `silence_ms`: how long it may leave
-    pings unanswered once it is ready before it is killed; None: it is watched as a process only.
+    `shutdown_ms`: how long it may take to stop in order before it is killed. `silence_ms`: how long
+    it may leave pings unanswered once it is ready before it is killed; None: it is watched as a
+    process only.
     """
 
     id: str
@@ -66,8 +68,8 @@ class ChildSpec:
 class SupervisorSpec:
     """One supervisor and, in the order of their start, its children.
 
-    `escalates` False: it never gives up, a crash loop only waits longer. `stops_together`: its children are asked
-    to stop at once and not one after the other in reverse.
+    `escalates` False: it never gives up, a crash loop only waits longer. `stops_together`: its
+    children are asked to stop at once and not one after the other in reverse.
     """
 
     id: str

@@ -22,8 +22,9 @@ _TCP = re.compile(r"tcp://(127\.0\.0\.1|\[::1\]|localhost):(\d{1,5}|\*)\Z")
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node runs. `bind`: public endpoints beside its own; only ipc and loopback are allowed.
 
-    `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws; None: from the system.
-    `grace_ms`: what workers get at a stop to finish what they hold. `queues`: the task queues they serve.
+    `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws;
+    None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
+    `queues`: the task queues they serve.
     """
 
     data_dir: str = ".perdure"
@@ -52,7 +53,7 @@ def check_config(config: NodeConfig) -> None:
 
 
 class Endpoints:
-    """Public endpoints that the operator asked for; holds the lock of each ipc path until `close`."""
+    """Public endpoints that the operator asked for; holds each ipc path's lock until `close`."""
 
     def __init__(self) -> None:
         self._locks: list[tuple[int, Path]] = []

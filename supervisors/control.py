@@ -1,7 +1,7 @@
 """The root's socket: the control link with its children, and `ps` for anybody of the same user.
 
-A child sends [head][body] or, over a DEALER, [body] alone; it is answered in the form that it used. `ps` is a single
-frame, answered with JSON.
+A child sends [head][body] or, over a DEALER, [body] alone; it is answered in the form that it used.
+`ps` is a single frame, answered with JSON.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Control:
             yield name, message
 
     def send(self, peer: str, messages: Sequence[links.Message]) -> bool:
-        """Send one batch; False when the peer is gone or does not read: whoever must know repeats it."""
+        """Send one batch; False when the peer is gone or does not read: whoever must know repeats
+        it.
+        """
         identity = peer.encode("ascii")
         body = links.pack(messages)
         frames = [identity, body] if identity in self._bare else [identity, b"", body]

@@ -1,7 +1,10 @@
-"""The arithmetic of restarts: which deaths are a crash loop, how long to wait, when to give up. Pure.
+"""The arithmetic of restarts: which deaths are a crash loop, how long to wait, when to give up.
 
-Only a death before readiness or within `SETTLED_MS` after it counts. A later one says nothing about the start of the
-child: it is restarted at once, so that neither drills nor a user's poison bring the node down.
+Pure.
+
+Only a death before readiness or within `SETTLED_MS` after it counts. A later one says nothing about
+the start of the child: it is restarted at once, so that neither drills nor a user's poison bring
+the node down.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ DELAY_MAX_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intensity:
-    """At most `restarts_max` crash-loop deaths in any `period_ms`; one more and the supervisor gives up."""
+    """At most `restarts_max` crash-loop deaths in any `period_ms`; one more and the supervisor
+    gives up.
+    """
 
     restarts_max: int = 5
     period_ms: int = 10_000
@@ -32,7 +37,9 @@ def is_crash_loop(*, ready_at_ms: int | None, died_at_ms: int) -> bool:
 
 
 def delay_ms(crashes: int) -> int:
-    """How long to wait before the restart after `crashes` counted deaths in a row: 0, 50, 100, 200 ... 5 000 ms."""
+    """How long to wait before the restart after `crashes` counted deaths in a row: 0, 50, 100, 200
+    ... 5 000 ms.
+    """
     if crashes <= 1:
         return 0
     doublings = min(crashes - 2, 16)

@@ -1,8 +1,8 @@
 """How long a child has been silent, in time that counts. Pure.
 
-Time counts only while the supervisor itself ran: between two looks no more than `LOOK_MAX_PINGS` pings' worth is added,
-so a machine that slept, or a supervisor that was stopped, accuses nobody. A look at which the child sat in disk sleep
-adds nothing: a slow disk is no hang.
+Time counts only while the supervisor itself ran: between two looks no more than `LOOK_MAX_PINGS`
+pings' worth is added, so a machine that slept, or a supervisor that was stopped, accuses nobody. A
+look at which the child sat in disk sleep adds nothing: a slow disk is no hang.
 """
 
 from __future__ import annotations

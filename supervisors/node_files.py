@@ -1,7 +1,8 @@
-"""The files of a node: its data directory, the locks in it, the directory of its sockets, node.json.
+"""The files of a node: its data directory, the locks in it, the directory of its sockets,
+node.json.
 
-Two locks. root.lock is the root's own, for its life. children.lock is shared by all children: a new root takes it
-exclusively once, so that it knows that nobody of an earlier, killed node is left.
+Two locks. root.lock is the root's own, for its life. children.lock is shared by all children: a new
+root takes it exclusively once, so that it knows that nobody of an earlier, killed node is left.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ RUN = "run"
 FALLBACK_PREFIX = "perdure-"
 LEFT_OVERS_MS = 2_000
 SOCKET_PATH_MAX = 107
-# The longest name in the directory of sockets: a forkserver's "listener-" and 8 characters, and the slash.
+# The longest name in the directory of sockets: a forkserver's "listener-" and 8 characters, and the
+# slash.
 SOCKET_NAME_MAX = 20
 
 # struct flock, as 64-bit Linux has it; elsewhere holders are not named.
@@ -38,7 +40,9 @@ _CAN_ASK = sys.platform == "linux" and struct.calcsize("P") == 8
 
 
 class Refused(Exception):
-    """The node is not started, for the reason in `message` (one line); `exit_code` is the process's status."""
+    """The node is not started, for the reason in `message` (one line); `exit_code` is the process's
+    status.
+    """
 
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
@@ -68,9 +72,11 @@ def lock_holders(fd: int, low: int = 0, length: int = 0) -> set[int]:
 
 
 def lock_file(path: Path) -> tuple[int | None, str]:
-    """Take an exclusive lock on the file and write our PID and start time into it: (descriptor, "").
+    """Take an exclusive lock on the file and write our PID and start time into it: (descriptor,
+    "").
 
-    Where another process has it: (None, that process's PID as text). Raises OSError where it can't be opened.
+    Where another process has it: (None, that process's PID as text). Raises OSError where it can't
+    be opened.
     """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -100,7 +106,10 @@ def _is_still(fd: int, path: Path) -> bool:
 
 
 class NodeFiles:
-    """The data directory of one node start. Raises Refused with 2 (unusable) or 6 (held by another)."""
+    """The data directory of one node start.
+
+    Raises Refused with 2 (unusable) or 6 (held by another).
+    """
 
     def __init__(self, data_dir: str) -> None:
         self.data_dir = Path(data_dir).absolute()
@@ -110,7 +119,9 @@ class NodeFiles:
         self._root_lock: int | None = None
 
     def open(self) -> None:
-        """Make the directory, take root.lock, wait for left-overs of a killed node, make the run directory."""
+        """Make the directory, take root.lock, wait for left-overs of a killed node, make the run
+        directory.
+        """
         try:
             self._make_data_dir()
             fd, holder = lock_file(self.data_dir / ROOT_LOCK)
@@ -185,7 +196,7 @@ class NodeFiles:
             name.mkdir(mode=0o700)
             self.run_dir = name
             return
-        for place in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 - mkdtemp makes it safe
+        for place in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             if _fits(Path(place) / f"{FALLBACK_PREFIX}12345678"):
                 self.run_dir = Path(tempfile.mkdtemp(prefix=FALLBACK_PREFIX, dir=place))
                 # So that a later node finds what a killed one left in the other place.
@@ -249,7 +260,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def _await_exit(pids: set[int], timeout_ms: int) -> None:
-    """Wait until one of them has ended, or the time has passed; a little where they can't be watched."""
+    """Wait until one of them has ended, or the time has passed; a little where they can't be
+    watched.
+    """
     poll = select.poll()
     fds = []
     for pid in pids:

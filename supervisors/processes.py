@@ -1,7 +1,8 @@
 """Starting, watching and killing processes. Used by the root's main thread only.
 
-A forkserver makes the children: it has loaded what workers need, and never the application, so a start takes
-milliseconds. Deaths are seen through a PID descriptor and not through the forkserver, whose own death must hurt nobody.
+A forkserver makes the children: it has loaded what workers need, and never the application, so a
+start takes milliseconds. Deaths are seen through a PID descriptor and not through the forkserver,
+whose own death must hurt nobody.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ class StartFailed(Exception):
 
 @contextmanager
 def _clean_start() -> Iterator[None]:
-    """Children must not import the root's main module again, nor anything from its working directory.
+    """Children must not import the root's main module again, nor anything from its working
+    directory.
 
-    Sets of strings have one order in all workers: the forkserver, which is started when it is needed, fixes it.
+    Sets of strings have one order in all workers: the forkserver, which is started when it is
+    needed, fixes it.
     """
     names = {HASH_SEED: "0", process.SAFE_PATH: "1"}
     if process.SAFE_PATH not in os.environ:
@@ -101,7 +104,9 @@ class Handle:
             return False
 
     def finish(self) -> int | None:
-        """After `fd` said so: its exit status, minus the signal's number where one ended it; None: unknown."""
+        """After `fd` said so: its exit status, minus the signal's number where one ended it; None:
+        unknown.
+        """
         if not wait([self._process.sentinel], EXIT_CODE_MS / 1_000):
             code = None
         else:
@@ -128,10 +133,15 @@ class Launcher:
             forkserver.ensure_running()
 
     def start(self, name: str, boot: bytes, target: str) -> Handle:
-        """A new process that runs `target` ("module:function") with this packed Boot. Raises StartFailed."""
+        """A new process that runs `target` ("module:function") with this packed Boot.
+
+        Raises StartFailed.
+        """
         return self._start(name, process.run_child, (boot, target, self._death))
 
-    def start_check(self, target: str, apps: tuple[str, ...], cwd: str) -> tuple[Handle, Connection]:
+    def start_check(
+        self, target: str, apps: tuple[str, ...], cwd: str
+    ) -> tuple[Handle, Connection]:
         """A process that checks the applications, and where its Checked will come from."""
         reader, writer = multiprocessing.Pipe(duplex=False)
         try:

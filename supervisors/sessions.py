@@ -1,7 +1,8 @@
 """The sessions of local workers: every start of a worker is one, numbered by the root. Pure.
 
-A dead session stays in the set until everything its worker had sent has passed the gateway (SessionDone), or for
-`DEATH_ECHO_MS`: a completion that was on its way must not lose against the end of its own lease.
+A dead session stays in the set until everything its worker had sent has passed the gateway
+(SessionDone), or for `DEATH_ECHO_MS`: a completion that was on its way must not lose against the
+end of its own lease.
 """
 
 from __future__ import annotations

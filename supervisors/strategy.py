@@ -16,7 +16,8 @@ class Strategy(StrEnum):
 def restarted_with(strategy: Strategy, ids: tuple[str, ...], dead: str) -> tuple[str, ...]:
     """The children to stop, where they run, and to start again, in the order of their start.
 
-    `ids` are the supervisor's children in that order; `dead` is one of them and is part of the answer.
+    `ids` are the supervisor's children in that order; `dead` is one of them and is part of the
+    answer.
     """
     match strategy:
         case Strategy.ONE_FOR_ONE:

@@ -1,11 +1,11 @@
 """What a supervisor decides, without doing it. Pure: time comes in, actions come out.
 
-A child is *up* from the moment its start was decided until it is heard to have ended, even while its start waits.
+A child is *up* from the moment its start was decided until it is heard to have ended, even while
+its start waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from supervisors.child_spec import ChildSpec, Restart, SupervisorSpec
@@ -66,6 +66,7 @@ class Supervision:
         self._deaths: tuple[int, ...] = ()
         self._group: set[str] = set()  # Those to be started again once all of them are down.
         self._group_delay_ms = 0
+        self._stopping: set[str] = set()  # Those that were asked to stop and still run.
         self._is_shutting_down = False
 
     def start(self) -> list[Action]:
@@ -78,25 +79,27 @@ class Supervision:
         if self._is_shutting_down:
             return []
         self._is_shutting_down = True
-        if self._spec.stops_together and self._up:
-            return [Stop(name) for name in reversed(self._ids) if name in self._up]
         return self._stop_next()
 
     def _stop_next(self) -> list[Action]:
-        for name in reversed(self._ids):
-            if name in self._up:
-                return [] if self._spec.stops_together else [Stop(name)]
-        return [Done()]
+        running = [name for name in reversed(self._ids) if name in self._up]
+        if not running:
+            return [Done()]
+        due = running if self._spec.stops_together else running[:1]
+        asked = [name for name in due if name not in self._stopping]
+        self._stopping.update(asked)
+        return [Stop(name) for name in asked]
 
     def exited(self, exit: Exit) -> list[Action]:  # noqa: A002 - OTP's word
         """What follows from the end of a child."""
         if exit.id not in self._up:
             return []
         self._up.discard(exit.id)
+        self._stopping.discard(exit.id)
         if self._is_shutting_down:
             return self._stop_next()
         if exit.id in self._group:
-            return self._start_group()
+            return self._advance_group()
         spec = self._children[exit.id]
         if not _restart_of(spec).wants(exit.exit_code):
             return []
@@ -114,23 +117,19 @@ class Supervision:
         if self._spec.strategy is Strategy.ONE_FOR_ONE:
             self._up.add(dead)
             return [Start(dead, wait_ms, is_restart=True)]
-        affected = restarted_with(self._spec.strategy, self._ids, dead)
-        running = [name for name in reversed(affected) if name in self._up]
-        new = [name for name in running if name not in self._group]
-        temporary = {
-            name for name in affected if _restart_of(self._children[name]) is Restart.TEMPORARY
-        }
-        self._group |= set(running) | (set(affected) - temporary)
+        # Temporary siblings are stopped with the others, and not started again.
+        self._group.update(restarted_with(self._spec.strategy, self._ids, dead))
         self._group_delay_ms = max(self._group_delay_ms, wait_ms)
-        return [*self._stops(new), *self._start_group()]
+        return self._advance_group()
 
-    @staticmethod
-    def _stops(names: Iterable[str]) -> list[Action]:
-        return [Stop(name) for name in names]
-
-    def _start_group(self) -> list[Action]:
-        if self._group & self._up:
-            return []
+    def _advance_group(self) -> list[Action]:
+        """Stop the last of the group that still runs; when none does, start them all in order."""
+        for name in reversed(self._ids):
+            if name in self._group and name in self._up:
+                if name in self._stopping:
+                    return []
+                self._stopping.add(name)
+                return [Stop(name)]
         again = [
             name
             for name in self._ids
@@ -143,7 +142,9 @@ class Supervision:
 
     def _reason(self, exit: Exit) -> str:  # noqa: A002 - OTP's word
         intensity = self._spec.intensity
-        how = "with an unknown status" if exit.exit_code is None else f"with status {exit.exit_code}"
+        how = (
+            "with an unknown status" if exit.exit_code is None else f"with status {exit.exit_code}"
+        )
         return (
             f"{self._spec.id}: {len(self._deaths)} crashes within {intensity.period_ms} ms, "
             f"more than {intensity.restarts_max}; the last was {exit.id}, which ended {how}"

@@ -1,7 +1,7 @@
 """The supervisors: pykka actors that decide, and ask the root's main thread to do.
 
-Only the main thread starts processes (what a thread starts may die with that thread), so `ask_root` hands it a request;
-it answers with Exited, never with a return value.
+Only the main thread starts processes (what a thread starts may die with that thread), so `ask_root`
+hands it a request; it answers with Exited, never with a return value.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ Request = StartProcess | StopProcess | SupervisorStopped | GaveUp
 
 # --- handle -----------------------------------------------------------------
 class Supervisor(pykka.ThreadingActor):
-    """Keeps the children of one SupervisorSpec. `parent` None: it is the top one and reports to the root."""
+    """Keeps the children of one SupervisorSpec.
+
+    `parent` None: it is the top one and reports to the root.
+    """
 
     def __init__(
         self,

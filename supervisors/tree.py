@@ -31,7 +31,10 @@ assert sum(actor.shutdown_ms for actor in ACTORS) + WORKER_MARGIN_MS < STOP_MAX_
 
 
 def worker_spec(number: int, *, grace_ms: int) -> ChildSpec:
-    """Worker `number`, from 1. It runs a user's code, which may keep it from answering: silence does not kill it."""
+    """Worker `number`, from 1.
+
+    It runs a user's code, which may keep it from answering: silence does not kill it.
+    """
     return ChildSpec(
         id=f"worker-{number}",
         start="perdure.worker.main:main",
@@ -44,8 +47,8 @@ def worker_spec(number: int, *, grace_ms: int) -> ChildSpec:
 def node_tree(*, workers: int, grace_ms: int) -> SupervisorSpec:
     """The tree that `perdure up` runs.
 
-    The node gives up as soon as its core does. The workers' supervisor never gives up: a user's code that kills its
-    process must not take the node along.
+    The node gives up as soon as its core does. The workers' supervisor never gives up: a user's
+    code that kills its process must not take the node along.
     """
     return SupervisorSpec(
         id=NODE,

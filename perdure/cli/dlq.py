@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +14,14 @@ from perdure.cli.options import (
     Endpoint,
     Timeout,
     WorkflowId,
+    ask,
     connected,
     json_option,
 )
 from perdure.cli.wf import pages
+
+if TYPE_CHECKING:
+    from perdure import wire
 
 app = typer.Typer(
     help="Dead letters: list them, look, and send them round again or settle them by hand.",
@@ -44,14 +48,13 @@ def list_(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List dead letters, the oldest first."""
-    filters = {
-        "workflow_id": workflow_id,
-        "activity_type": type_,
-        "failure_type": failure_type,
-    }
-    args = {name: value for name, value in filters.items() if value is not None}
+    from perdure import wire
+
+    def page(size: int, after: str | None) -> wire.Args:
+        return wire.ListDeadLetters(workflow_id, None, type_, failure_type, limit=size, page=after)
+
     with connected(endpoint, timeout) as client:
-        found, more = pages(client, "ListDeadLetters", "dead_letters", args, limit)
+        found, more = pages(client, page, "dead_letters", limit)
     if as_json:
         output.emit(found)
         return
@@ -83,9 +86,11 @@ def show(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show one dead letter: its input, and the failure of every attempt with its stack."""
-    args = {"workflow_id": workflow_id, "activity_id": activity_id}
+    from perdure import wire
+
     with connected(endpoint, timeout) as client:
-        answer = output.plain(client.call("ListDeadLetters", args))["dead_letters"]
+        args = wire.ListDeadLetters(workflow_id, activity_id)
+        answer = output.plain(ask(client, args))["dead_letters"]
     if not answer:
         raise output.fail(
             f"{activity_id} of {workflow_id} is no dead letter: "
@@ -129,8 +134,12 @@ def redrive(
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Send a dead letter round again: attempt 1 with its full retry policy and the same idempotency key."""
-    _settle("RedriveDeadLetter", "redriven", workflow_id, activity_id, {}, as_json, endpoint, timeout)
+    """Send a dead letter round again: attempt 1 with its full retry policy and the same idempotency
+    key.
+    """
+    with connected(endpoint, timeout) as client:
+        client.redrive_dead_letter(workflow_id, activity_id)
+    _settled("redriven", workflow_id, activity_id, as_json)
 
 
 @app.command(epilog="\b\nExample:\n  perdure wf dlq fail order-42 charge")
@@ -142,7 +151,9 @@ def fail(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Give a dead letter up: its workflow sees the last failure."""
-    _settle("FailDeadLetter", "failed", workflow_id, activity_id, {}, as_json, endpoint, timeout)
+    with connected(endpoint, timeout) as client:
+        client.fail_dead_letter(workflow_id, activity_id)
+    _settled("failed", workflow_id, activity_id, as_json)
 
 
 @app.command(
@@ -159,25 +170,13 @@ def complete(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Settle a dead letter with a result: the work was done by hand."""
-    more = {"result": json_option(result, "--result")}
-    _settle(
-        "CompleteDeadLetter", "completed", workflow_id, activity_id, more, as_json, endpoint, timeout
-    )
+    value = json_option(result, "--result")
+    with connected(endpoint, timeout) as client:
+        client.complete_dead_letter(workflow_id, activity_id, value)
+    _settled("completed", workflow_id, activity_id, as_json)
 
 
-def _settle(
-    op: str,
-    word: str,
-    workflow_id: str,
-    activity_id: str,
-    more: dict[str, Any],
-    as_json: bool,
-    endpoint: str | None,
-    timeout_s: float,
-) -> None:
-    args = {"workflow_id": workflow_id, "activity_id": activity_id, **more}
-    with connected(endpoint, timeout_s) as client:
-        client.call(op, args)
+def _settled(word: str, workflow_id: str, activity_id: str, as_json: bool) -> None:
     if as_json:
         output.emit({"workflow_id": workflow_id, "activity_id": activity_id, "done": word})
     else:

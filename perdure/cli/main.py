@@ -22,7 +22,7 @@ _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="perdure",
-    help="Durable execution: workflows of retried activities that survive the death of any process.",
+    help="Durable execution: workflows that survive the death of any process.",
     epilog=EPILOG,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -72,11 +72,14 @@ def run(args: list[str]) -> int:
 
 
 def _usage(error: Any) -> int:
-    context = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         output.say(context.get_help())
         return output.OK
-    output.note(f"error: {output.one_line(error.format_message())}")
+    # A message of our own says what is wrong by itself; others need the name of their parameter.
+    is_ours = isinstance(error, typer.BadParameter) and not (error.param or error.param_hint)
+    message = error.message if is_ours else error.format_message()
+    output.note(f"perdure: {output.one_line(message)}")
     if context is not None:
         output.note(f"Try `{context.command_path} --help`.")
     return output.USAGE

@@ -12,8 +12,10 @@ import typer
 from typer.core import TyperCommand
 
 from perdure.cli import output
+from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
+    from perdure import wire
     from perdure.client import Client
 
 TIMEOUT_S_DEFAULT = 5.0
@@ -43,7 +45,9 @@ class FieldsCommand(TyperCommand):
     """A command whose unknown options are fields of an input: --fail-rate 0.5 is fail_rate=0.5."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Takes the fields out of `args`, in whatever order they stand, and leaves the rest to be parsed as usual."""
+        """Takes the fields out of `args`, in whatever order they stand, and leaves the rest to be
+        parsed as usual.
+        """
         known: dict[str, bool] = {}
         for param in self.get_params(ctx):
             takes_value = not getattr(param, "is_flag", False)
@@ -58,10 +62,11 @@ class FieldsCommand(TyperCommand):
 
 
 def split_fields(args: list[str], known: dict[str, bool]) -> tuple[list[str], dict[str, Any]]:
-    """(what is left, the fields). `known`: the command's own options, and whether each takes a value.
+    """(what is left, the fields). `known`: the command's own options, and whether each takes a
+    value.
 
-    A field's value is what follows "=", else the next word unless that is an option, else true. A word that begins
-    with one dash is a value (-5). After "--" nothing is an option.
+    A field's value is what follows "=", else the next word unless that is an option, else true. A
+    word that begins with one dash is a value (-5). After "--" nothing is an option.
     """
     rest: list[str] = []
     fields: dict[str, Any] = {}
@@ -74,7 +79,8 @@ def split_fields(args: list[str], known: dict[str, bool]) -> tuple[list[str], di
         name, equals, text = word.partition("=")
         if not word.startswith("--") or name in known:
             rest.append(word)
-            # The word behind a known option that takes a value is that value, whatever it looks like.
+            # The word behind a known option that takes a value is that value, whatever it looks
+            # like.
             if name in known and known[name] and not equals and index + 1 < len(args):
                 rest.append(args[next(words)])
             continue
@@ -134,5 +140,14 @@ def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
 
     where = endpoint or os.environ.get(ENDPOINT_VARIABLE) or "the node of ./.perdure"
     hint = f"no node answers at {where}: start one with `perdure up`, or name one with --endpoint"
-    with output.reported(no_node=hint), Client(endpoint) as client:
+    timeout_ms = max(1, int(timeout_s * 1_000))
+    with output.reported(no_node=hint), Client(endpoint, timeout_ms=timeout_ms) as client:
         yield client
+
+
+def ask(client: Client, args: wire.Args) -> Any:
+    """The `ok` of the answer to one operation, as plain data; raises its error."""
+    [outcome] = client.call_many([args])
+    if isinstance(outcome, PerdureError):
+        raise outcome
+    return outcome

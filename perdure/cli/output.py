@@ -1,4 +1,6 @@
-"""What commands print: tables for people, JSON for machines, and errors as one line that says what to do."""
+"""What commands print: tables for people, JSON for machines, and errors as one line that says what
+to do.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,15 @@ def note(text: str) -> None:
 
 def fail(message: str, exit_code: int) -> typer.Exit:
     """The exception that ends a command with `message` on standard error; to be raised."""
-    note(f"error: {one_line(message)}")
+    note(f"perdure: {one_line(message)}")
     return typer.Exit(exit_code)
 
 
 @contextmanager
 def reported(*, no_node: str = "") -> Iterator[None]:
-    """Turns an error of the library into its line and its exit code. `no_node` is said where nobody answers."""
+    """Turns an error of the library into its line and its exit code. `no_node` is said where nobody
+    answers.
+    """
     try:
         yield
     except errors.PerdureError as error:
@@ -107,16 +111,27 @@ def console(*, stderr: bool = False) -> Console:
 def show(*parts: RenderableType) -> None:
     """Prints for people."""
     out = console()
-    for part in parts:
-        out.print(part)
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    text = captured.get()
+    if not out.is_terminal:
+        # Columns are padded to their width: of no use where nobody sees it.
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> Any:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()
+) -> Any:
     """A table without a frame; columns named in `right` hold numbers."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    made = Table(
+        box=None, pad_edge=False, header_style="bold", show_edge=False, show_header=any(columns)
+    )
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,11 +19,13 @@ from perdure.cli.options import (
     FieldsCommand,
     Timeout,
     WorkflowId,
+    ask,
     connected,
     merged_input,
 )
 
 if TYPE_CHECKING:
+    from perdure import wire
     from perdure.client import Client
 
 app = typer.Typer(
@@ -35,6 +38,8 @@ app = typer.Typer(
 PAGE = 1_000
 WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
+STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
+PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
 # Fields of an event that the timeline has in columns of their own, or that are only for replay.
 EVENT_COLUMNS = frozenset({"event_id", "kind", "at_ms", "activity_id", "options", "stack"})
 
@@ -70,16 +75,19 @@ def start(
 ) -> None:
     """Start a workflow. Any other option is a field of its input: --fail-rate 0.5 is fail_rate=0.5.
 
-    The value of a field is JSON if it parses as JSON, else a text. Names that clash with an option go through
-    --input.
+    The value of a field is JSON if it parses as JSON, else a text. Names that clash with an option
+    go through --input.
     """
     has_input, value = merged_input(input_, ctx.meta[FIELDS_KEY])
     made = workflow_id if workflow_id is not None else f"{type_}-{secrets.token_hex(5)}"
-    args: dict[str, Any] = {"type": type_, "workflow_id": made, "task_queue": queue}
-    if has_input:
-        args["input"] = value
+    from perdure import wire
+    from perdure.operations import new_request_id
+    from perdure.values import encode
+
     with connected(endpoint, timeout) as client:
-        started = output.plain(client.call("StartWorkflow", args))
+        raw = wire.raw_payload(encode(value) if has_input else None)
+        args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue)
+        started = ask(client, args)
         if not wait:
             if as_json:
                 output.emit(started)
@@ -101,10 +109,13 @@ def list_(
     ] = None,
     pending_state: Annotated[
         str | None,
-        typer.Option(metavar="STATE", help="With an activity Scheduled, Leased, Retrying or DeadLettered."),
+        typer.Option(
+            metavar="STATE", help="With an activity Scheduled, Leased, Retrying or DeadLettered."
+        ),
     ] = None,
     failure_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="With an activity that last failed with this.")
+        str | None,
+        typer.Option(metavar="TYPE", help="With an activity that last failed with this."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 100,
     as_json: AsJson = False,
@@ -112,15 +123,22 @@ def list_(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List workflows, the newest first."""
-    filters = {
-        "type": type_,
-        "status": status,
-        "pending_state": pending_state,
-        "failure_type": failure_type,
-    }
-    args = {name: value for name, value in filters.items() if value is not None}
+    _check_word("--status", status, STATUSES)
+    _check_word("--pending-state", pending_state, PENDING_STATES)
+    from perdure import wire
+
+    def page(size: int, after: str | None) -> wire.Args:
+        return wire.ListWorkflows(
+            type_,
+            status,  # type: ignore[arg-type]
+            pending_state,  # type: ignore[arg-type]
+            failure_type,
+            limit=size,
+            page=after,
+        )
+
     with connected(endpoint, timeout) as client:
-        found, more = pages(client, "ListWorkflows", "workflows", args, limit)
+        found, more = pages(client, page, "workflows", limit)
     if as_json:
         output.emit(found)
         return
@@ -147,9 +165,13 @@ def describe(
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show a workflow and what is open in it: each activity's state, attempt, last failure and due time."""
+    """Show a workflow and what is open in it: each activity's state, attempt, last failure and due
+    time.
+    """
+    from perdure import wire
+
     with connected(endpoint, timeout) as client:
-        found = output.plain(client.call("DescribeWorkflow", {"workflow_id": workflow_id}))
+        found = output.plain(ask(client, wire.DescribeWorkflow(workflow_id)))
     if as_json:
         output.emit(found)
         return
@@ -188,7 +210,7 @@ def history(
 ) -> None:
     """Show what happened to a workflow, in order."""
     with connected(endpoint, timeout) as client:
-        events = all_events(client, workflow_id)
+        events = output.plain(client.history(workflow_id))
     if as_json:
         output.emit(events)
         return
@@ -214,39 +236,31 @@ def result(
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Print a workflow's result. Exit code 1 if it failed, 6 if it has not ended within --timeout."""
+    """Print a workflow's result. Exit code 1: it failed; 6: it has not ended in --timeout."""
     with connected(endpoint, timeout) as client:
         _print_result(client, workflow_id, timeout, as_json, patient=wait)
 
 
 # --- what several commands share ---------------------------------------------
 def pages(
-    client: Client, op: str, name: str, args: dict[str, Any], limit: int
+    client: Client,
+    args: Callable[[int, str | None], wire.Args],
+    name: str,
+    limit: int,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """(at most `limit` entries over as many pages as it takes, whether there are more)."""
+    """(at most `limit` entries over as many pages as it takes, whether there are more).
+
+    `args(size, page)` is the operation that asks for one page; `name` is the field that its entries
+    are in.
+    """
     found: list[dict[str, Any]] = []
     page: str | None = None
     while True:
-        asked = {**args, "limit": min(PAGE, limit - len(found))}
-        if page is not None:
-            asked["page"] = page
-        answer = output.plain(client.call(op, asked))
+        answer = output.plain(ask(client, args(min(PAGE, limit - len(found)), page)))
         found += answer[name]
         page = answer.get("next_page")
         if page is None or len(found) >= limit:
             return found[:limit], page is not None
-
-
-def all_events(client: Client, workflow_id: str) -> list[dict[str, Any]]:
-    """The whole history of a workflow."""
-    events: list[dict[str, Any]] = []
-    while True:
-        after = events[-1]["event_id"] if events else 0
-        args = {"workflow_id": workflow_id, "after": after, "limit": PAGE}
-        more = output.plain(client.call("GetHistory", args))["events"]
-        events += more
-        if not more:
-            return events
 
 
 def _print_result(
@@ -291,6 +305,16 @@ def _ended(client: Client, workflow_id: str, timeout_s: float, *, patient: bool)
             if not patient or time.monotonic() - lost_at > timeout_s:
                 raise
             time.sleep(RETRY_PAUSE_S)
+
+
+def _check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:
+    from perdure.config import nearest
+
+    if word is None or word in known:
+        return
+    near = nearest(word, known)
+    hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+    raise typer.BadParameter(f"{option}: there is no {word!r}; {hint}")
 
 
 def _now_ms() -> int:

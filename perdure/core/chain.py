@@ -1,4 +1,4 @@
-"""The link between commits: each hash covers a commit's bytes and, through its forerunner, all before."""
+"""The link between commits: each hash covers its commit and all commits before."""
 
 from __future__ import annotations
 

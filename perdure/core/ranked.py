@@ -1,7 +1,8 @@
 """A set of things, each at a rank, the lowest first: deadlines, and tasks that wait for a worker.
 
-Changing and removing are dictionary operations: what lies outdated in the heap is skipped when it comes up, and swept
-once it is the larger part, so that a set that lives for months stays as large as its contents.
+Changing and removing are dictionary operations: what lies outdated in the heap is skipped when it
+comes up, and swept once it is the larger part, so that a set that lives for months stays as large
+as its contents.
 """
 
 from __future__ import annotations

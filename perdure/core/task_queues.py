@@ -1,7 +1,8 @@
-"""What waits to be done: ready workflow tasks and activities, and every deadline that is not a lease's.
+"""What waits to be done: ready tasks of both kinds, and every deadline that is not a lease's.
 
-A projection of history's records: fed with all of them, or begun from the open executions, it holds the same. It decides
-nothing; `due` names the proposals that time has brought. No clock: every call says what time it is.
+A projection of history's records: fed with all of them, or begun from the open executions, it holds
+the same. It decides nothing; `due` names the proposals that time has brought. No clock: every call
+says what time it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity
 from perdure.core.execution import begin, evolve
 from perdure.core.ids import Session
+from perdure.core.open_work import Entry, Key, Work
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     EVENT_TYPES,
@@ -33,10 +35,6 @@ from perdure.core.records import (
     WorkflowTaskFailed,
 )
 from perdure.core.state import Activity, ActivityState, Execution, Lease
-from perdure.values import is_reference
-
-# A workflow with more events than this to see is given to a worker without them: it fetches pages.
-EVENTS_KEPT_MAX = 200
 
 SCHEDULE_TO_START = "schedule_to_start"
 SCHEDULE_TO_CLOSE = "schedule_to_close"
@@ -58,64 +56,12 @@ _ACTIVITY_RECORDS: frozenset[type[Record]] = frozenset(
         RetryScheduled,
     }
 )
-_PAYLOADS: dict[type[Record], str] = {
-    WorkflowStarted: "input",
-    ActivityTaskScheduled: "input",
-    ActivityTaskCompleted: "result",
-    ActivityDeadLettered: "details",
-}
-
-Key = tuple[str, str]  # (task queue, type)
-
-
-class Work:
-    """An open workflow. `given` is whatever the caller notes where its task is out (None: it is not)."""
-
-    __slots__ = (
-        "entries",
-        "events",
-        "execution",
-        "given",
-        "key",
-        "rank",
-        "sticky",
-        "timers",
-        "workflow_id",
-    )
-
-    def __init__(self, execution: Execution, events: list[Record] | None) -> None:
-        self.execution = execution
-        self.workflow_id = execution.workflow_id
-        self.key: Key = (execution.task_queue, execution.workflow_type)
-        self.entries: dict[str, Entry] = {}
-        self.timers: set[int] = set()
-        self.events = events  # Those after the cursor; None: not known, or not kept.
-        self.given: Any = None
-        self.sticky: Session | None = None  # Whose result was accepted last: it has the rest cached.
-        self.rank: tuple[int, int] = (0, 0)
-
-
-class Entry:
-    """An open activity. `sent_ms` is when its task was last sent; 0: not that we know."""
-
-    __slots__ = ("activity", "held_by", "key", "polled_by", "rank", "sent_ms", "token", "work")
-
-    def __init__(self, work: Work, activity: Activity) -> None:
-        self.work = work
-        self.activity = activity
-        self.key: Key = (activity.options.task_queue, activity.activity_type)
-        self.rank: tuple[int, int, int] = (0, 0, 0)
-        self.held_by: Session | None = None
-        self.polled_by: tuple[str, str] | None = None
-        self.token: str | None = None
-        self.sent_ms = 0
-
 
 Due = tuple[str, Work | Entry, int]
 
 
 class TaskQueues:
-    """Ready tasks in fair order (higher priority first, then as they became ready), and what falls due when."""
+    """Ready tasks, higher priority first, then as they became ready; and what falls due when."""
 
     def __init__(self) -> None:
         self.works: dict[str, Work] = {}
@@ -146,7 +92,7 @@ class TaskQueues:
             self._settle(work, now_ms)
 
     def apply(self, workflow_id: str, at_ms: int, record: Record, n: int = 0) -> None:
-        """Take in one record of commit `n`, in the order of the log. Never raises on a durable record."""
+        """Take in one record of commit `n`, in the order of the log."""
         work = self.works.get(workflow_id)
         kind = type(record)
         if work is None:
@@ -154,7 +100,7 @@ class TaskQueues:
             if isinstance(record, WorkflowStarted):
                 execution = begin(workflow_id, record)
                 work = self.works[workflow_id] = Work(execution, [])
-                self._keep_event(work, record)
+                work.keep_event(record)
                 self._settle(work, at_ms)
             return
         evolve(work.execution, record, n)
@@ -162,7 +108,7 @@ class TaskQueues:
             self._forget(workflow_id)
             return
         if kind in EVENT_TYPES:
-            self._keep_event(work, record)
+            work.keep_event(record)
         if kind in _ACTIVITY_RECORDS:
             self._refresh(work, record.activity_id, at_ms)  # type: ignore[attr-defined]
         elif isinstance(record, TimerStarted):
@@ -171,30 +117,13 @@ class TaskQueues:
             work.timers.discard(record.timer_id)
             self._deadlines.remove((_TIMER, work, record.timer_id))
         elif isinstance(record, WorkflowTaskCompleted):
-            self._consumed(work, record)
+            self.withdraw_workflow(work)
+            work.given = None
+            work.consume(record.consumed)
         elif isinstance(record, WorkflowTaskFailed):
             self.withdraw_workflow(work)
             work.given = None
         self._settle(work, at_ms)
-
-    def _consumed(self, work: Work, record: WorkflowTaskCompleted) -> None:
-        self.withdraw_workflow(work)
-        work.given = None
-        if record.consumed >= work.execution.last_event_id:
-            work.events = []
-        elif work.events is not None:
-            work.events = [event for event in work.events if _event_id(event) > record.consumed]
-
-    def _keep_event(self, work: Work, record: Record) -> None:
-        events = work.events
-        if events is None:
-            return
-        field = _PAYLOADS.get(type(record))
-        payload = None if field is None else getattr(record, field)
-        if len(events) >= EVENTS_KEPT_MAX or (payload is not None and is_reference(payload)):
-            work.events = None
-        else:
-            events.append(record)
 
     def _forget(self, workflow_id: str) -> None:
         work = self.works.pop(workflow_id, None)
@@ -246,7 +175,7 @@ class TaskQueues:
         return True
 
     def give_workflow(self, work: Work, given: Any) -> None:
-        """Note that the task is out: it is not ready again before a record or `take_back` says so."""
+        """Note that the task is out: not ready before a record or `take_back_workflow` says so."""
         self.withdraw_workflow(work)
         work.given = given
 
@@ -305,7 +234,7 @@ class TaskQueues:
             self.polled[entry.polled_by] = entry
 
     def _arm(self, entry: Entry, activity: Activity) -> None:
-        """Set or take off the caller's deadlines. A dead letter has none; attempt 1 once leased has no start."""
+        """Set or take off the caller's deadlines. A dead letter has none."""
         options = activity.options
         if options.schedule_to_start_ms:
             key: Due = (SCHEDULE_TO_START, entry, activity.generation)
@@ -338,7 +267,7 @@ class TaskQueues:
         return activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED
 
     def requeue_activity(self, entry: Entry, at_ms: int, not_before_ms: int = 0) -> None:
-        """Put a waiting activity (back) among the ready, at its old place, or let it wait for its time."""
+        """Put a waiting activity (back) at its place among the ready, or let it wait till due."""
         if not self.is_waiting(entry):
             return
         due_ms = max(entry.activity.due_ms, not_before_ms)
@@ -351,7 +280,7 @@ class TaskQueues:
         ready.put(entry, entry.rank)
 
     def withdraw_activity(self, entry: Entry) -> bool:
-        """Take it from the ready ones (to propose a lease for it); False when it was not among them."""
+        """Take it from the ready ones; False when it was not among them."""
         self._deadlines.remove((_RETRY, entry, 0))
         ready = self.activities.get(entry.key)
         if ready is None or not ready.remove(entry):
@@ -369,9 +298,9 @@ class TaskQueues:
         return None if first is None else first[0]
 
     def due(self, now_ms: int) -> list[AnyCommand]:
-        """Make ready what waited for its time, and propose what else fell due, in the order of the due times.
+        """Make ready what waited for its time; proposals for the rest, in the order they fell due.
 
-        Each proposal is made once; `refused` makes it possible again.
+        Each is made once; `refused` makes it possible again.
         """
         self._advance(now_ms)
         proposals, self._proposals = self._proposals, []
@@ -393,7 +322,7 @@ class TaskQueues:
                 self._proposals.append(FireTimer(what.workflow_id, number))
 
     def refused(self, command: FireTimer | TimeOutActivity, again_ms: int) -> None:
-        """The proposal did not work out: make it again at `again_ms`, if its cause is still there then."""
+        """The proposal did not work out: make it again at `again_ms`, if its cause stays."""
         work = self.works.get(command.workflow_id)
         if work is None:
             return
@@ -413,8 +342,8 @@ class TaskQueues:
     @property
     def ready_count(self) -> int:
         """How many tasks of either kind are ready and not taken."""
-        counts = [*self.workflows.values(), *self.activities.values()]
-        return sum(map(len, counts))
+        workflows = sum(len(ready) for ready in self.workflows.values())
+        return workflows + sum(len(ready) for ready in self.activities.values())
 
     def ready_workflows(self, now_ms: int) -> list[Work]:
         """Workflows whose task is ready at `now_ms`, longest ready first. They stay ready."""
@@ -422,11 +351,12 @@ class TaskQueues:
         return _in_order(self.workflows.values())
 
     def ready_activities(self, task_queue: str | None, now_ms: int) -> list[Entry]:
-        """Activities that may be leased at `now_ms`, of one queue or (None) of all, in fair order. They stay ready."""
+        """Activities of one queue (None: of all) that may be leased at `now_ms`, in fair order.
+
+        They stay ready.
+        """
         self._advance(now_ms)
-        matching = (
-            ready for key, ready in self.activities.items() if task_queue in (None, key[0])
-        )
+        matching = (ready for key, ready in self.activities.items() if task_queue in (None, key[0]))
         return _in_order(matching)
 
     def entry(self, workflow_id: str, activity_id: str) -> Entry | None:
@@ -435,7 +365,7 @@ class TaskQueues:
         return None if work is None else work.entries.get(activity_id)
 
     def deadlines(self) -> Iterator[tuple[int, str, str, str | int]]:
-        """(due_ms, kind, workflow_id, activity or timer id) of all that will fall due, in order. For looking only."""
+        """(due_ms, kind, workflow_id, activity or timer id) of all that will fall due, in order."""
         for due_ms, (kind, what, number) in self._deadlines.in_order():
             if isinstance(what, Entry):
                 yield due_ms, kind, what.work.workflow_id, what.activity.activity_id
@@ -447,7 +377,3 @@ def _in_order(queues: Iterable[Ranked[Any]]) -> list[Any]:
     held = [item for ready in queues for item in ready.in_order()]
     held.sort(key=lambda item: item[0])
     return [key for _, key in held]
-
-
-def _event_id(event: Record) -> int:
-    return event.event_id  # type: ignore[attr-defined,no-any-return]

@@ -1,4 +1,4 @@
-"""What every store decides alike: the clock of a new epoch, the link of a commit, the token of a page."""
+"""What every store decides alike: the clock of an epoch, the link of a commit, a page's token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.core.chain import next_hash
+from perdure.core.change import Change
 from perdure.core.records import CommitBody, encode_body
 from perdure.errors import InvalidArgument
-from perdure.store.protocol import Change, CommitRow, EpochLost, StoreError
+from perdure.store.protocol import CommitRow, EpochLost, StoreError
 
 KEY_BYTES = 32
 
@@ -26,7 +27,7 @@ class Newest(NamedTuple):
 
 
 class Boot(NamedTuple):
-    """The clock of an epoch: in which boot of the machine `base_ms` is to be added to the boot time."""
+    """The clock of an epoch: within this boot it is `base_ms` plus the boot time."""
 
     boot_id: str
     base_ms: int
@@ -39,8 +40,9 @@ _decode_page = msgspec.msgpack.Decoder(int).decode
 def base_ms(newest: Newest, earlier: Boot | None, wall_ms: int, boot_id: str, boot_ms: int) -> int:
     """What history adds to the boot time to get its clock, which never goes back.
 
-    `earlier` is the newest epoch's. In the same boot its base carries on, whatever the wall clock says; in another
-    (and where the boot has no name) the clock starts at the larger of the last commit's instant and the wall clock.
+    `earlier` is the newest epoch's. In the same boot its base carries on, whatever the wall clock
+    says; in another, and where the boot has no name, the clock starts at the larger of the last
+    commit's instant and the wall clock.
     """
     if earlier is not None and boot_id and earlier.boot_id == boot_id:
         # Boot time itself may be shifted, in a container with its own time namespace.
@@ -58,7 +60,8 @@ def epoch_commit(newest: Newest, at_ms: int, incarnation: str) -> CommitRow:
 def check_link(change: Change, owned: int, newest: Newest) -> None:
     """Nothing, when `change` is what the owner of epoch `owned` may write next.
 
-    Raises EpochLost where the store has another owner, StoreError where the change does not follow the newest commit.
+    Raises EpochLost where the store has another owner, StoreError where the change does not follow
+    the newest commit.
     """
     if newest.epoch != owned:
         raise EpochLost(f"epoch {owned} is over, the store is at {newest.epoch}; stop this history")

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite database in the data directory, through APSW, which carries its own SQLite."""
+"""The embedded store: a SQLite database in the data directory, through APSW's own SQLite."""
 
 from __future__ import annotations
 

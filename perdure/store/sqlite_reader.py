@@ -60,7 +60,7 @@ class SqliteReader:
             return sqlite_rows.load_execution(connection, workflow_id)
 
     def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
-        """Encoded events with event_id > after, in order: at most `limit` and `bytes_max`, but one."""
+        """Encoded events after `after`, in order: at most `limit` and `bytes_max`, but one."""
         found: list[bytes] = []
         size = 0
         # A transaction, so that leaving early leaves no open statement behind.
@@ -86,8 +86,8 @@ class SqliteReader:
     ) -> tuple[list[Execution], str | None]:
         """Executions that match, newest start first, without what is open in them; the next page.
 
-        pending_state, failure_type and activity_type speak of one and the same open activity. Raises InvalidArgument
-        on a page that is not a token from here.
+        pending_state, failure_type and activity_type speak of one and the same open activity.
+        Raises InvalidArgument on a page that is not a token from here.
         """
         conditions, bindings = _conditions(where)
         if page is not None:
@@ -100,16 +100,16 @@ class SqliteReader:
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
         """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first.
 
-        Read in parts, each as of its own instant: a letter that comes or goes meanwhile may be in it or not.
+        Read in parts, each as of its own instant: what comes or goes meanwhile may be in it or not.
         """
-        at = (0, "")
+        at: tuple[int, str] = (0, "")
         while True:
-            rows = self._connection().execute(_DEAD_LETTERS, at).fetchall()
-            for workflow_id, workflow_type, body, _, _ in rows:
+            rows = list(self._connection().execute(_DEAD_LETTERS, at))
+            for workflow_id, workflow_type, body, *at_row in rows:
                 yield workflow_id, workflow_type, sqlite_rows.decode_activity(body)
+                at = (at_row[0], at_row[1])
             if len(rows) < DEAD_LETTERS_AT_ONCE:
                 return
-            at = rows[-1][3:]
 
     def close(self) -> None:
         """Let go of the files. Idempotent."""

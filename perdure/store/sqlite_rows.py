@@ -8,8 +8,9 @@ from typing import Any
 import apsw
 import msgspec
 
+from perdure.core.change import StoredEvent
 from perdure.core.records import Record, decode_event
-from perdure.core.state import Activity, Execution, Status
+from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
 from perdure.store.rules import Newest
 
@@ -34,7 +35,7 @@ EXECUTION_COLUMNS = (
     "task_reason",
 )
 # A field without a column would be lost without a word.
-assert EXECUTION_COLUMNS + ("activities", "timers") == Execution.__struct_fields__
+assert Execution.__struct_fields__ == (*EXECUTION_COLUMNS, "activities", "timers")
 
 _STATUS_AT = EXECUTION_COLUMNS.index("status")
 _FAILURE_AT = EXECUTION_COLUMNS.index("task_failure")
@@ -71,7 +72,7 @@ def started_row(seq: int, one: Execution) -> Row:
         one.request_id,
         one.digest,
         one.shard,
-        one.status.value,
+        one.status,
         one.closed_ms,
         one.last_event_id,
         one.last_wake_id,
@@ -102,7 +103,20 @@ def open_row(seq: int, one: Execution) -> Row:
 
 def closed_row(seq: int, one: Execution) -> Row:
     """As `open_row`, for an execution that has ended: status and instant first."""
-    return (one.status.value, one.closed_ms, *open_row(seq, one))
+    return (one.status, one.closed_ms, *open_row(seq, one))
+
+
+def event_row(seq: int, event: StoredEvent) -> Row:
+    """The row of an event."""
+    return (
+        seq,
+        event.event_id,
+        event.at_ms,
+        event.kind,
+        event.body,
+        event.closes,
+        event.request_id,
+    )
 
 
 def activity_row(seq: int, activity: Activity) -> Row:
@@ -111,7 +125,7 @@ def activity_row(seq: int, activity: Activity) -> Row:
     return (
         seq,
         activity.activity_id,
-        activity.state.value,
+        activity.state,
         activity.activity_type,
         newest[-1].failure.type if newest else None,
         activity.attempt,
@@ -122,6 +136,12 @@ def activity_row(seq: int, activity: Activity) -> Row:
 def find_seq(connection: apsw.Connection, workflow_id: str) -> int | None:
     """The execution's number in this database, or None: never started."""
     seq: int | None = connection.execute(f"SELECT {_SEQ}", (workflow_id,)).get
+    return seq
+
+
+def load_last_seq(connection: apsw.Connection) -> int:
+    """The number of the newest execution, or 0."""
+    seq: int = connection.execute("SELECT ifnull(max(seq), 0) FROM executions").get
     return seq
 
 
@@ -192,9 +212,7 @@ def load_event(connection: apsw.Connection, workflow_id: str, event_id: int) -> 
     )
 
 
-def closing_event(
-    connection: apsw.Connection, workflow_id: str, activity_id: str
-) -> Record | None:
+def closing_event(connection: apsw.Connection, workflow_id: str, activity_id: str) -> Record | None:
     """The event that closed this activity."""
     raw = _one_blob(
         connection,
@@ -210,22 +228,29 @@ def requested_event(
     """The first event that an operator's request made."""
     raw = _one_blob(
         connection,
-        f"SELECT body FROM events WHERE seq = {_SEQ} AND request_id = ?"
-        " ORDER BY event_id LIMIT 1",
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND request_id = ? ORDER BY event_id LIMIT 1",
         (workflow_id, request_id),
     )
     return None if raw is None else decode_event(raw)
 
 
-def activity_body(
-    connection: apsw.Connection, workflow_id: str, activity_id: str
-) -> bytes | None:
+def activity_body(connection: apsw.Connection, workflow_id: str, activity_id: str) -> bytes | None:
     """The encoded open activity."""
     return _one_blob(
         connection,
         f"SELECT body FROM activities WHERE seq = {_SEQ} AND activity_id = ?",
         (workflow_id, activity_id),
     )
+
+
+def count_ready(connection: apsw.Connection) -> int:
+    """How many activities and workflow tasks wait for a worker, after a backoff or at once."""
+    count: int = connection.execute(
+        "SELECT (SELECT count(*) FROM activities WHERE state IN (?, ?))"
+        " + (SELECT count(*) FROM executions WHERE status = ? AND last_wake_id > consumed)",
+        (ActivityState.SCHEDULED, ActivityState.RETRYING, Status.RUNNING),
+    ).get
+    return count
 
 
 def load_key(connection: apsw.Connection) -> bytes:

@@ -1,6 +1,7 @@
 """The database: where it is, how it is opened, what stands in it, and whether it is ours to read.
 
-No plain file call ever touches the database files here: closing such a file would drop the locks of the whole process.
+No plain file call ever opens the database files here: closing such a file would drop the locks of
+the whole process.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ READER_PRAGMAS: tuple[Pragma, ...] = (
     ("cache_size", -8_192, -8_192),  # KiB
 )
 
-# Within the database an execution is its `seq`, which counts starts. So the rows of executions that run at one time stand
-# side by side, in a few pages: keyed by the ids, which are as good as random, every row would cost a page in the log.
+# Within the database an execution is its `seq`, which counts starts. So the rows of executions that
+# run at one time stand side by side, in a few pages: keyed by the ids, which are as good as random,
+# every row would cost a page in the log.
 TABLES = (
     # format, key, base_n and base_hash: the log begins after commit base_n.
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID",
@@ -136,30 +138,32 @@ TABLES = (
 UPGRADES: dict[int, Callable[[apsw.Connection], None]] = {}
 
 
-def open_for_writing(data_dir: Path) -> apsw.Connection:
-    """The writing connection, all its settings read back; makes the directory and an empty database.
+def open_for_writing(data_dir: Path, vfs: str | None = None) -> apsw.Connection:
+    """The writing connection, its settings read back; makes the directory and an empty database.
 
     Raises StoreError, with what to do, where the database cannot be written or is not ours.
     """
     path = _in_directory(data_dir)
     is_new = not path.exists()
     try:
-        connection = apsw.Connection(str(path))
+        connection = apsw.Connection(str(path), vfs=vfs)
     except apsw.Error as cause:
         raise StoreError(
             f"cannot open {path} ({_reason(cause)}); give a data directory that can be written"
         ) from cause
     try:
-        if connection.readonly("main"):
-            raise StoreError(f"{path} is read-only; make it writable, or give another directory")
+        connection.set_busy_timeout(BUSY_MS)
+        _require_writable(connection, path)
         if is_new:
             path.chmod(0o600)  # It holds the key of the tokens. Log and index inherit the mode.
-        connection.set_busy_timeout(BUSY_MS)
         _is_ours(connection, path)  # Before anything that would change another program's file.
         _settle(connection, WRITER_PRAGMAS, path)
-    except BaseException as cause:
+    except apsw.Error as cause:
         connection.close()
         raise _told(cause, path) from cause
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -175,17 +179,14 @@ def open_for_reading(data_dir: Path) -> apsw.Connection:
         raise StoreError(f"cannot open {path} ({_reason(cause)}); check who may read it") from cause
     try:
         connection.set_busy_timeout(BUSY_MS)
-        if not _is_ours(connection, path):
-            raise _no_store(data_dir)
+        _require_current(connection, path)
         _settle(connection, READER_PRAGMAS, path)
-        version = format_of(connection, path)
-        if version != FORMAT_VERSION:
-            raise StoreError(
-                f"{path} has format {version}, not {FORMAT_VERSION}; start a node to upgrade it"
-            )
-    except BaseException as cause:
+    except apsw.Error as cause:
         connection.close()
         raise _told(cause, path) from cause
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -274,6 +275,21 @@ def _is_ours(connection: apsw.Connection, path: Path) -> bool:
     return False
 
 
+def _require_writable(connection: apsw.Connection, path: Path) -> None:
+    if connection.readonly("main"):
+        raise StoreError(f"{path} is read-only; make it writable, or give another data directory")
+
+
+def _require_current(connection: apsw.Connection, path: Path) -> None:
+    if not _is_ours(connection, path):
+        raise _no_store(path.parent)
+    version = format_of(connection, path)
+    if version != FORMAT_VERSION:
+        raise StoreError(
+            f"{path} has format {version}, not {FORMAT_VERSION}; start a node to upgrade it"
+        )
+
+
 def _settle(connection: apsw.Connection, pragmas: tuple[Pragma, ...], path: Path) -> None:
     for name, value, expected in pragmas:
         connection.pragma(name, value)
@@ -289,19 +305,20 @@ def _no_store(data_dir: Path) -> StoreError:
     return StoreError(f"there is no store in {data_dir} yet; start a node there first")
 
 
-def _told(cause: BaseException, path: Path) -> BaseException:
-    """What to raise for `cause`: the driver's errors become one clear line."""
+def _told(cause: apsw.Error, path: Path) -> StoreError:
+    """The driver's error as one clear line."""
     match cause:
         case apsw.NotADBError():
             return StoreError(f"{path} is not a database of perdure; give another data directory")
         case apsw.BusyError():
             return StoreError(f"{path} is locked by another process; stop that one first")
-        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
-            return StoreError(
-                f"cannot use {path} ({_reason(cause)}); make its directory and files writable"
-            )
+        case apsw.CorruptError():
+            return StoreError(f"{path} is damaged ({_reason(cause)}); restore it from a backup")
         case _:
-            return cause
+            return StoreError(
+                f"cannot use {path} ({_reason(cause)}); see that its directory and files can be"
+                " written and its disk works"
+            )
 
 
 def _reason(cause: apsw.Error) -> str:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import apsw
 import msgspec
 
+from perdure.core.change import Change
 from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.store import rules, sqlite_rows, sqlite_schema
-from perdure.store.protocol import Change, CommitRow, Opened, StoreError
+from perdure.store.protocol import CommitRow, Opened, StoreError
 
 PAGE_BYTES = 4_096
 MIB = 1024 * 1024
-# The log is copied back into the database above these sizes: when there is nothing else to do, in any case, and to the
-# last page (which waits for readers), so that it starts over.
+# By how much the log grows before it is copied back into the database: when there is nothing else
+# to do, and in any case; and from which length on that waits for readers, so that it starts over.
 CHECKPOINT_IDLE_PAGES = 1 * MIB // PAGE_BYTES
 CHECKPOINT_PAGES = 8 * MIB // PAGE_BYTES
 TRUNCATE_PAGES = 64 * MIB // PAGE_BYTES
@@ -41,8 +40,11 @@ _UPDATE_OPEN = f"UPDATE executions SET {_SET} AND status = 'Running'"
 # Apart, because naming an indexed column costs a change of its index.
 _UPDATE_CLOSED = f"UPDATE executions SET status = ?, closed_ms = ?, {_SET}"
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
-_of_event = operator.attrgetter("event_id", "at_ms", "kind", "body", "closes", "request_id")
-_PUT_ACTIVITY = "INSERT OR REPLACE INTO activities VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT_ACTIVITY = (
+    "INSERT INTO activities VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+    " state = excluded.state, failure_type = excluded.failure_type, attempt = excluded.attempt,"
+    " body = excluded.body"
+)
 _DELETE_ACTIVITY = "DELETE FROM activities WHERE seq = ? AND activity_id = ?"
 _INSERT_TIMER = "INSERT INTO timers VALUES (?, ?, ?)"
 _DELETE_TIMER = "DELETE FROM timers WHERE seq = ? AND timer_id = ?"
@@ -58,26 +60,32 @@ class SqliteWriter:
     """Writes the store in `data_dir`; see perdure.store.protocol.Writer.
 
     `witness(n, hash)` is called after each commit, once it is durable.
+    `vfs` names another way to the disk, such as one that fails on demand.
     """
 
-    def __init__(self, data_dir: Path, witness: Witness = _no_witness) -> None:
+    def __init__(
+        self, data_dir: Path, witness: Witness = _no_witness, *, vfs: str | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._witness = witness
+        self._vfs = vfs
         self._connection: apsw.Connection | None = None
         self._epoch = 0
         self._is_over = False
-        self._seqs = _Seqs()
         self._log_pages = 0
-        self._checked_pages = 0  # How long the log was at the last checkpoint; 0 since it began anew.
+        self._checked_pages = (
+            0  # How long the log was at the last checkpoint; 0 since it began anew.
+        )
 
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
         """Take the store over: commit the next epoch. Raises StoreError with instructions.
 
-        The commit syncs the whole log file, and with it all that a killed predecessor wrote and did not sync.
+        The commit syncs the whole log file, and with it all that a killed predecessor wrote and did
+        not sync.
         """
         if self._connection is not None or self._is_over:
             raise StoreError("this writer has had its epoch; make another writer")
-        connection = self._connection = sqlite_schema.open_for_writing(self._data_dir)
+        connection = self._connection = sqlite_schema.open_for_writing(self._data_dir, self._vfs)
         connection.set_wal_hook(self._on_log)
         try:
             opened, row = self._take_over(connection, incarnation, wall_ms, boot_id, boot_ms)
@@ -92,10 +100,10 @@ class SqliteWriter:
         return opened
 
     def commit(self, change: Change) -> None:
-        """Make `change` durable; returns after the sync. Raises EpochLost, StoreError or apsw.Error.
+        """Make `change` durable; returns after the sync. Raises EpochLost, StoreError, apsw.Error.
 
-        After any error the writer takes nothing more: the outcome is unknown, except that after EpochLost and
-        StoreError nothing was written.
+        After any error the writer takes nothing more. The outcome is unknown, except that after
+        EpochLost and StoreError nothing was written.
         """
         connection = self._owned()
         try:
@@ -132,7 +140,7 @@ class SqliteWriter:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._log_pages = self._checked_pages = 0
         except apsw.BusyError:
-            pass  # A reader is in the way. What could be copied is; the rest when the log has grown.
+            pass  # A reader is in the way. The rest is copied when the log has grown further.
         finally:
             connection.set_busy_timeout(sqlite_schema.BUSY_MS)
 
@@ -151,6 +159,10 @@ class SqliteWriter:
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""
         return sqlite_rows.load_event(self._owned(), workflow_id, event_id)
+
+    def ready_count(self) -> int:
+        """How many activities and workflow tasks wait for a worker, after a backoff or at once."""
+        return sqlite_rows.count_ready(self._owned())
 
     def close(self) -> None:
         """Let go of the files. Idempotent. A writer that failed leaves the log as it is."""
@@ -192,7 +204,7 @@ class SqliteWriter:
         connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
         key = sqlite_rows.load_key(connection)
         connection.execute("COMMIT")
-        self._seqs.next = 1 + connection.execute("SELECT ifnull(max(seq), 0) FROM executions").get
+        self._seqs = _Seqs(connection)
         return Opened(row.epoch, row.n, row.hash, base_ms, key), row
 
     def _on_log(self, connection: apsw.Connection, name: str, pages: int) -> int:
@@ -215,44 +227,46 @@ class SqliteWriter:
 
     def _locked(self) -> StoreError:
         return StoreError(
-            f"another process holds the write lock of {self._data_dir / sqlite_schema.DATABASE_NAME};"
+            f"another process holds the write lock of the store in {self._data_dir};"
             " stop that one first"
         )
 
     # --- the rows of a commit ------------------------------------------------
     def _write(self, connection: apsw.Connection, change: Change) -> None:
-        """All rows of `change`, in the caller's transaction: what is put before what is taken away."""
-        many, at = connection.executemany, partial(self._seqs.at, connection)
+        """All rows of `change`, in the caller's transaction: put first, then take away."""
+        many, seqs = connection.executemany, self._seqs
         connection.execute(
             _INSERT_COMMIT,
             (change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body),
         )
         if change.started:
-            add, row = self._seqs.add, sqlite_rows.started_row
-            many(_INSERT_EXECUTION, [row(add(one.workflow_id), one) for one in change.started])
+            started = [sqlite_rows.started_row(seqs.add(e.workflow_id), e) for e in change.started]
+            many(_INSERT_EXECUTION, started)
         if change.events:
-            many(_INSERT_EVENT, [(at(one.workflow_id), *_of_event(one)) for one in change.events])
+            many(
+                _INSERT_EVENT,
+                [sqlite_rows.event_row(seqs[e.workflow_id], e) for e in change.events],
+            )
         if change.activities:
-            put = sqlite_rows.activity_row
-            many(_PUT_ACTIVITY, [put(at(id_), one) for id_, one in change.activities])
+            put = [sqlite_rows.activity_row(seqs[id_], one) for id_, one in change.activities]
+            many(_PUT_ACTIVITY, put)
         if change.activities_closed:
-            many(_DELETE_ACTIVITY, [(at(id_), one) for id_, one in change.activities_closed])
+            many(_DELETE_ACTIVITY, [(seqs[id_], one) for id_, one in change.activities_closed])
         if change.timers:
-            many(_INSERT_TIMER, [(at(id_), one, due_ms) for id_, one, due_ms in change.timers])
+            many(_INSERT_TIMER, [(seqs[id_], one, due_ms) for id_, one, due_ms in change.timers])
         if change.timers_closed:
-            many(_DELETE_TIMER, [(at(id_), one) for id_, one in change.timers_closed])
+            many(_DELETE_TIMER, [(seqs[id_], one) for id_, one in change.timers_closed])
         if change.touched:
             self._update(connection, change.touched)
 
     def _update(self, connection: apsw.Connection, touched: Iterable[Execution]) -> None:
         going_on, ended = [], []
         for one in touched:
-            seq = self._seqs.at(connection, one.workflow_id)
             if one.closed_ms is None:
-                going_on.append(sqlite_rows.open_row(seq, one))
+                going_on.append(sqlite_rows.open_row(self._seqs[one.workflow_id], one))
             else:
-                ended.append(sqlite_rows.closed_row(seq, one))
-                self._seqs.forget(one.workflow_id)
+                ended.append(sqlite_rows.closed_row(self._seqs[one.workflow_id], one))
+                del self._seqs[one.workflow_id]  # It has ended; whoever asks again looks it up.
         before = connection.total_changes()
         if going_on:
             connection.executemany(_UPDATE_OPEN, going_on)
@@ -262,30 +276,25 @@ class SqliteWriter:
             raise StoreError("an execution that is closed already cannot go on")
 
 
-class _Seqs:
-    """The numbers of executions in this database, those of the ones in use at hand."""
+class _Seqs(dict[str, int]):
+    """The numbers of executions in this database; those not at hand are looked up."""
 
-    def __init__(self) -> None:
-        self.next = 1
-        self._known: dict[str, int] = {}
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._next = 1 + sqlite_rows.load_last_seq(connection)
+
+    def __missing__(self, workflow_id: str) -> int:
+        seq = sqlite_rows.find_seq(self._connection, workflow_id)
+        if seq is None:
+            raise StoreError(f"workflow {workflow_id} was never started")
+        if len(self) >= SEQS_KEPT:
+            self.clear()
+        self[workflow_id] = seq
+        return seq
 
     def add(self, workflow_id: str) -> int:
         """The number of a new execution."""
-        seq, self.next = self.next, self.next + 1
-        return self._known.setdefault(workflow_id, seq)
-
-    def at(self, connection: apsw.Connection, workflow_id: str) -> int:
-        """The number of an execution. Raises StoreError where there is none."""
-        seq = self._known.get(workflow_id)
-        if seq is None:
-            seq = sqlite_rows.find_seq(connection, workflow_id)
-            if seq is None:
-                raise StoreError(f"workflow {workflow_id} was never started")
-            if len(self._known) >= SEQS_KEPT:
-                self._known.clear()
-            self._known[workflow_id] = seq
+        seq = self[workflow_id] = self._next
+        self._next += 1
         return seq
-
-    def forget(self, workflow_id: str) -> None:
-        """This execution has ended."""
-        self._known.pop(workflow_id, None)

@@ -1,7 +1,8 @@
-"""What this worker said and was not answered yet. Pure: it is told the time, and sends nothing itself.
+"""What this worker said and was not answered yet. Pure: it is told the time, and sends nothing.
 
-Everything that must not get lost (reports, heartbeats, requests for pages) has a number, unique in this process, and is
-said again, whole, on every new connection, to a new history, and otherwise after doubling waits, until an answer closes it.
+What must not get lost (reports, heartbeats, requests for pages) has a number, unique in this
+process, and is said again, whole, on every new connection, to a new history, and otherwise after
+doubling waits, until an answer closes it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from perdure.core import links, limits
+from perdure.core import limits, links
 
 # --- where a message goes: the first part of what the gateway is sent ---------
 TO_HISTORY = b"H"
@@ -59,7 +60,7 @@ class Asks:
         heapq.heappush(self._due, (due_ms, n))
 
     def close(self, n: int) -> Any | None:
-        """The subject of message `n`, which is answered now; None for a repeated or unknown answer."""
+        """The subject of message `n`, which is answered now; None if it was before."""
         entry = self._open.pop(n, None)
         return None if entry is None else entry.subject
 
@@ -69,7 +70,7 @@ class Asks:
         return None if entry is None else entry.subject
 
     def all(self, dest: bytes | None = None) -> Iterator[Open]:
-        """What is open (of one destination), oldest first: for a new connection or a new history."""
+        """What is open (of one destination), oldest first."""
         return (entry for entry in self._open.values() if dest is None or entry.dest == dest)
 
     def due(self, now_ms: int) -> list[Open]:

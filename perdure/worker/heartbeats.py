@@ -1,6 +1,7 @@
 """The heartbeats of one attempt: how often they leave, and which details they carry.
 
-`record` is called by the activity, from any thread, as often as it likes; the rest belongs to the main loop.
+`record` is called by the activity, from any thread, as often as it likes; the rest belongs to the
+main loop.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from perdure.core.records import Payload
 
 
 def interval_ms(heartbeat_ms: int) -> int:
-    """The shortest time between two heartbeats that leave; `heartbeat_ms` 0 is no heartbeat timeout."""
+    """The shortest time between two heartbeats that leave; `heartbeat_ms` 0: no timeout."""
     if heartbeat_ms == 0:
         return limits.HEARTBEAT_EVERY_UNSET_MS
     return min(heartbeat_ms * 8 // 10, limits.HEARTBEAT_EVERY_MAX_MS)
 
 
 class Beats:
-    """What was recorded and not acknowledged. Beat numbers rise from the last one that history knew."""
+    """What was recorded and not acknowledged. Beats rise from the last that history knew."""
 
     __slots__ = ("_details", "_fresh", "_lock", "_sent", "beat", "every_ms", "next_ms")
 
@@ -45,7 +46,7 @@ class Beats:
         return not told
 
     def take(self, now_ms: int) -> tuple[int, Payload | None] | None:
-        """The beat and details of the heartbeat that is to leave now; None where there is none, or too early."""
+        """The beat and details of the heartbeat that leaves now; None: not now."""
         with self._lock:
             if not self._fresh or now_ms < self.next_ms:
                 return None
@@ -63,7 +64,7 @@ class Beats:
                 self._details = None
 
     def unacknowledged(self) -> tuple[Payload | None, int]:
-        """The newest details, and their beat, for a report: (None, 0) where history has them all."""
+        """The newest details and their beat, for a report; (None, 0) if history has them."""
         with self._lock:
             if self._details is None:
                 return None, 0

@@ -1,7 +1,7 @@
 """Where activities run: threads for plain functions, one asyncio loop for async ones.
 
-No thread here is waited for at exit, and none is lost to a function that does not return: it is given up, and the next
-job gets a fresh one.
+No thread here is waited for at exit, and none is lost to a function that does not return: it is
+given up, and the next job gets a fresh one.
 """
 
 from __future__ import annotations
@@ -36,19 +36,25 @@ class _Thread:
 
 
 class Threads:
-    """Threads that are started as they are needed. `submit`, `ended` and `give_up` are the main loop's."""
+    """Threads, started as they are needed. The methods are the main loop's."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._wanted = 0
         self._alive = 0
+        self._stuck = 0
         self._numbered = 0
 
     @property
     def alive(self) -> int:
         """How many threads there are that were not given up."""
         return self._alive
+
+    @property
+    def stuck(self) -> int:
+        """How many were given up and have not ended."""
+        return self._stuck
 
     def submit(self, run: Callable[[], None]) -> Job:
         """Have a thread call `run`. The caller bounds how many jobs are open at a time."""
@@ -75,6 +81,7 @@ class Threads:
             elif not job.thread.given_up:
                 job.thread.given_up = True
                 self._alive -= 1
+                self._stuck += 1
 
     def _loop(self, me: _Thread) -> None:
         while True:
@@ -88,6 +95,7 @@ class Threads:
                 job.thread = None
                 job.skipped = True
                 if me.given_up:
+                    self._stuck -= 1
                     return
             del job  # What it holds must not live until the next one comes.
 
@@ -115,7 +123,12 @@ class LoopThread:
 
     def _start(self, job: LoopJob, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         loop = asyncio.get_running_loop()
-        job.task = loop.create_task(run(), context=contextvars.Context())
+
+        async def begin() -> None:
+            job.started = True
+            await run()
+
+        job.task = loop.create_task(begin(), context=contextvars.Context())
         self._tasks.add(job.task)
         job.task.add_done_callback(self._tasks.discard)
 
@@ -132,10 +145,11 @@ class LoopThread:
 class LoopJob:
     """A coroutine on the loop."""
 
-    __slots__ = ("_loop", "task")
+    __slots__ = ("_loop", "started", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.started = False
         self.task: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
@@ -144,5 +158,9 @@ class LoopJob:
 
     def _cancel(self) -> None:
         # Behind _start on the loop, so the task is there.
-        if self.task is not None:
+        assert self.task is not None
+        if self.started:
             self.task.cancel()
+        else:
+            # A task that is cancelled before its first step would end without a word.
+            self._loop.call_soon(self._cancel)

@@ -1,6 +1,7 @@
-"""The worker's two sockets and its inbox. All of it belongs to the main thread, save `Inbox.post`.
+"""The worker's two sockets and its inbox. All is the main thread's own, save `Inbox.post`.
 
-Nothing here survives a fork: a child of a user's activity inherits the descriptors, and must not speak through them.
+Nothing here survives a fork: a child of a user's activity inherits the descriptors, and must not
+speak through them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
@@ -22,11 +22,10 @@ from perdure.core.boot import Boot
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_GATEWAY
 
-
 HWM = 100_000
 RECONNECT_MS, RECONNECT_MAX_MS = 10, 200
 HANDSHAKE_MS = 2_000
-BYE_LINGER_MS = 200
+BYE_LINGER_MS = 100
 _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
@@ -42,7 +41,10 @@ class Inbox:
         self._pid = os.getpid()
 
     def post(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the main loop call `function(*args)`. From any thread; never blocks; nothing in a fork."""
+        """Have the main loop call `function(*args, now_ms)`.
+
+        From any thread; never blocks; does nothing in a fork.
+        """
         if os.getpid() != self._pid:
             return
         self._jobs.append((function, args))
@@ -59,12 +61,12 @@ class Inbox:
         self._waits = True  # Before the look: what is posted in between wakes.
         return not self._jobs
 
-    def drain(self) -> None:
+    def drain(self, now_ms: int) -> None:
         """Do what was posted until now."""
         self._waits = False
         for _ in range(len(self._jobs)):
             function, args = self._jobs.popleft()
-            function(*args)
+            function(*args, now_ms)
 
     def clear(self) -> None:
         """Take the wake-up off the descriptor."""
@@ -77,10 +79,10 @@ class Inbox:
 
 
 class GatewayLink:
-    """The connection to the gateway's socket for workers. Queues by destination; `flush` sends frames.
+    """The connection to the gateway's socket for workers: `send` queues, `flush` sends frames.
 
-    Until the gateway's welcome only what is said to the gateway's hello leaves. What can't be sent is dropped: all
-    that matters is in `Asks` and said again.
+    Until the gateway's welcome only the hello leaves. What can't be sent is dropped: all that
+    matters is in `Asks`, and said again.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
@@ -106,14 +108,14 @@ class GatewayLink:
         self.socket.connect(endpoint)
         self._decoder = msgspec.msgpack.Decoder(list[links.ToWorker])
 
-    def connected(self) -> bool:
-        """Whether a new connection has been made since the last call: time to say hello."""
-        fresh = False
+    def change(self) -> bool | None:
+        """True: a new connection was made, time to say hello; False: it was lost; None: neither."""
+        change: bool | None = None
         while self.monitor.poll(0):
             event = recv_monitor_message(self.monitor)["event"]
             self.welcomed = False
-            fresh = event == zmq.Event.HANDSHAKE_SUCCEEDED
-        return fresh
+            change = event == zmq.Event.HANDSHAKE_SUCCEEDED
+        return change
 
     def receive(self) -> Iterator[links.ToWorker]:
         """All messages that lie in the socket (of at most DRAIN_MAX frames)."""

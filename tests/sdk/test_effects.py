@@ -189,6 +189,25 @@ def test_a_database_that_stays_locked_is_unavailable_and_nothing_is_applied(rece
         assert impatient.apply_once("k", lambda: 1) == 1
 
 
+def test_a_change_of_mode_that_sqlite_does_not_wait_for_is_tried_again():
+    class Busy:
+        def __init__(self, times):
+            self.left = times
+
+        def execute(self, statement):
+            self.left -= 1
+            if self.left >= 0:
+                raise apsw.BusyError("locked")
+            return self
+
+        def fetchall(self):
+            return [("wal",)]
+
+    effects._enter_wal(Busy(2), busy_timeout_ms=1_000)
+    with pytest.raises(apsw.BusyError):
+        effects._enter_wal(Busy(5), busy_timeout_ms=20)
+
+
 def test_threads_share_a_receiver(receiver):
     ran, errors = [], []
 

@@ -1,0 +1,454 @@
+"""Gateway: the door of the node, for clients of any language and for workers.
+
+Owns the public sockets and the workers' socket, and nothing durable. Receives requests (clients),
+frames to pass on (workers), answers (history, lease keeper, scheduler, dead letters), and the
+deaths of workers (root). Changes go to history, which alone decides; what only looks is read from
+the store; a request that was on its way to an actor that died is answered UNAVAILABLE at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import zmq
+
+from actors import gateway_reads, gateway_sockets
+from actors.asks import Asks
+from actors.gateway_commands import command_of, outcome_of, task_view
+from actors.gateway_requests import Connection, Kind, Open, Requests, frame_of
+from actors.gateway_workers import Workers
+from actors.mailbox import Mailbox, run
+from perdure import __version__, errors, values, wire
+from perdure.core import limits
+from perdure.core.boot import Boot
+from perdure.core.commands import AnyAnswer
+from perdure.core.links import (
+    DLQ,
+    GATEWAY,
+    HISTORY,
+    LEASE_KEEPER,
+    SCHEDULER,
+    Answer,
+    DeadListed,
+    FromHistory,
+    Heartbeat,
+    Hello,
+    ListDead,
+    Message,
+    Poll,
+    Polled,
+    SessionDead,
+    Sessions,
+    Unpoll,
+    Unwatch,
+    Watch,
+    Welcome,
+)
+from perdure.errors import PerdureError
+from perdure.store.protocol import Reader, StoreError
+from perdure.store.sqlite import SqliteReader
+
+# --- messages ---------------------------------------------------------------
+_from_history = msgspec.msgpack.Decoder(list[FromHistory])
+_from_scheduler = msgspec.msgpack.Decoder(list[Polled])
+_from_lease_keeper = msgspec.msgpack.Decoder(list[Answer])
+_from_dlq = msgspec.msgpack.Decoder(list[DeadListed])
+
+# Watches share history's numbers with commands, and are told apart by this.
+WATCH_FROM = 2**40
+HELLO_AGAIN_MS = 2_000
+# A peer that answers nothing for so long is on its way to be replaced.
+PEER_ANSWER_MS = 10_000
+LIST_LIMIT = 100
+EXIT_REFUSED = 6
+
+
+# --- state ------------------------------------------------------------------
+class Gateway(Mailbox):
+    """The actor. Holds requests until they are answered, and who the workers are."""
+
+    role = GATEWAY
+    peers_wanted = (HISTORY, SCHEDULER, LEASE_KEEPER, DLQ)
+    decoders = {
+        HISTORY: _from_history,
+        SCHEDULER: _from_scheduler,
+        LEASE_KEEPER: _from_lease_keeper,
+        DLQ: _from_dlq,
+    }
+
+    def __init__(self, boot: Boot) -> None:
+        super().__init__(boot)
+        self.requests = Requests()
+        self.unreadable = 0  # Requests that were no map: nothing can be answered.
+        self.undelivered = 0  # Answers to clients that are gone or do not read; they ask again.
+        self._doors: list[zmq.Socket[bytes]] = []
+        self._asks = Asks()
+        self._numbers = itertools.count(1)
+        self._watches: dict[int, Open] = {}
+        self._peer_open: dict[str, dict[int, Open]] = {SCHEDULER: {}, LEASE_KEEPER: {}, DLQ: {}}
+        self._deadlines: list[tuple[int, int, Open]] = []
+        self._reader: SqliteReader | None = None
+        self._history = ""  # The incarnation that has said Welcome, while it is there.
+        self._newest = 0  # The newest commit that an answer spoke of.
+        self._hello_ms: int | None = None
+        self._welcomed = False
+        self._workers: Workers
+
+    # --- handle: beginning, end, peers ----------------------------------------
+    def on_begin(self) -> None:
+        """Open the doors. The gateway serves once history has."""
+        try:
+            for index, endpoint in enumerate(self.boot.public_endpoints):
+                door = gateway_sockets.public(self.context, endpoint)
+                self._doors.append(door)
+                self.add_socket(door, lambda frames, at=index: self._take_request(at, frames))
+            socket = gateway_sockets.workers(self.context, self.boot.workers_endpoint)
+        except gateway_sockets.CannotBind as problem:
+            self.fail(EXIT_REFUSED, str(problem))
+        self._workers = Workers(self, socket, lambda: self._store)
+        self.add_socket(socket, self._workers.take)
+
+    @property
+    def _store(self) -> Reader | None:
+        return self._reader
+
+    def on_peer(self, role: str, incarnation: str) -> None:
+        """Greet history; tell those who judge sessions which of ours live."""
+        if role == HISTORY:
+            self._greet_history()
+        elif role in (SCHEDULER, LEASE_KEEPER):
+            self._workers.tell_sessions(role)
+
+    def _greet_history(self) -> None:
+        self._hello_ms = self.now_ms() + HELLO_AGAIN_MS
+        boot = self.boot
+        self.send(HISTORY, Hello(GATEWAY, boot.incarnation, boot.node, limits.PROTOCOL_VERSION))
+
+    def on_peer_gone(self, role: str, incarnation: str) -> None:
+        """What it was asked may be done or not: say so at once, clients ask again."""
+        lost = errors.Unavailable(f"the {role.replace('_', ' ')} of the node is starting again")
+        if role == HISTORY:
+            self._history = ""
+            self._hello_ms = None
+            entries = [tag for _, tag in self._asks.drop_all()]
+            entries += self._watches.values()
+            self._watches.clear()
+        else:
+            entries = list(self._peer_open[role].values())
+            self._peer_open[role].clear()
+        for entry in entries:
+            self._refuse(entry, lost)
+
+    def on_orderly_stop(self, grace_ms: int) -> None:
+        """Answer whoever still waits."""
+        for entry in self.requests.all_open():
+            self._refuse(entry, errors.Unavailable("the node is stopping"))
+
+    def on_session_message(self, message: Sessions | SessionDead) -> None:
+        """A worker of this node has died."""
+        if isinstance(message, SessionDead):
+            self._workers.session_dead(message.session)
+
+    def _welcome(self, welcome: Welcome) -> None:
+        if welcome.incarnation != self.peers.get(HISTORY):
+            return
+        self._hello_ms = None
+        self.base_ms = welcome.base_ms
+        if self._reader is None:
+            self._reader = SqliteReader(Path(self.boot.data_dir))
+        if self._history != welcome.incarnation:
+            self._history = welcome.incarnation
+            self._workers.history_changed(welcome.incarnation, welcome.epoch)
+        # A hello makes history forget our watches: one that was late took those since with it.
+        for entry in list(self._watches.values()):
+            self._watch_again(entry)
+        self.ready()
+
+    # --- handle: messages of actors ---------------------------------------------
+    def on_raw(self, sender: str, head: bytes, body: bytes) -> bool:
+        """Frames for a worker are passed on untouched."""
+        if not head:
+            return False
+        self._workers.forward(sender, head, body)
+        return True
+
+    def on_message(self, sender: str, head: bytes, message: Any) -> None:
+        """An answer to one of our questions."""
+        role = sender.partition(".")[0]
+        if self.peers.get(role) != sender:
+            return  # Of an incarnation whose requests were answered UNAVAILABLE already.
+        match message:
+            case Answer() if role == HISTORY:
+                self._newest = max(self._newest, message.commit)
+                self._answered_by_history(message)
+            case Answer():
+                entry = self._peer_open[role].pop(message.n, None)
+                if entry is not None:
+                    self._settle(entry, message.answer, message.commit)
+            case Polled(n=n, task=task):
+                entry = self._peer_open[role].pop(n, None)
+                if entry is not None:
+                    self._give_task(entry, task)
+            case DeadListed():
+                entry = self._peer_open[role].pop(message.n, None)
+                if entry is not None:
+                    self._list_dead(entry, message)
+            case Welcome():
+                self._welcome(message)
+            case _:
+                pass  # The feed is not for us.
+
+    def _answered_by_history(self, message: Answer) -> None:
+        if message.n >= WATCH_FROM:
+            entry = self._watches.pop(message.n, None)
+        else:
+            found = self._asks.answered(message)
+            entry = None if found is None else found[1]
+        if entry is not None:
+            self._settle(entry, message.answer, message.commit)
+
+    def _settle(self, entry: Open, answer: AnyAnswer, commit: int) -> None:
+        try:
+            ok = outcome_of(entry.request, answer)
+        except PerdureError as problem:
+            self._refuse(entry, problem, commit)
+        else:
+            self._answer(entry, ok, commit)
+
+    # --- handle: requests ---------------------------------------------------------
+    def _take_request(self, door: int, frames: list[bytes]) -> None:
+        frame = frame_of(frames)
+        form = None if frame is None else wire.form_of(frame.body)
+        if frame is None or form is None:
+            self.unreadable += 1
+            return
+        same = self.requests.find(door, frame.identity, frame.body)
+        if same is not None:
+            self._asked_again(same)
+            return
+        try:
+            request = form.read(frame.body)
+        except wire.Refused as refused:
+            body = refused.form.error(refused.id, refused.error)
+            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            return
+        entry = self.requests.admit(door, frame.identity, frame.body, request, frame.is_delimited)
+        if entry is None:
+            error = errors.ResourceExhausted(
+                f"this connection has {limits.CLIENT_REQUESTS_MAX} requests open"
+            )
+            body = form.error(request.id, error)
+            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            return
+        self._move(entry.connection)
+
+    def _move(self, connection: Connection) -> None:
+        """Carry out what may go now; what is answered at once may free the next."""
+        if connection.is_moving:
+            return
+        connection.is_moving = True
+        while (entry := self.requests.next_to_go(connection)) is not None:
+            try:
+                self._carry_out(entry)
+            except PerdureError as problem:
+                self._refuse(entry, problem)
+            except (StoreError, apsw.Error, msgspec.MsgspecError, RecursionError) as problem:
+                self._refuse(entry, errors.Internal(f"the store can't be read: {problem}"))
+        connection.is_moving = False
+
+    def _carry_out(self, entry: Open) -> None:
+        request = entry.request
+        args = request.args
+        if isinstance(args, wire.WorkerEndpoint):
+            self._answer(entry, {"endpoint": self.boot.workers_endpoint})
+            return
+        reader = self._reader
+        if reader is None or not self._history:
+            # Also for what only looks: before history's first commit nothing read is sure to stay.
+            raise errors.Unavailable("the node is starting")
+        if entry.kind is Kind.CHANGE or entry.kind is Kind.REPORT:
+            self.send(HISTORY, self._asks.ask(command_of(request), self.now_ms(), entry))
+            return
+        match args:
+            case wire.Ping():
+                ping = {"version": __version__, "node": self.boot.node, "now_ms": self.now_ms()}
+                self._answer(entry, ping)
+            case wire.GetResult(wait_ms=int(wait_ms)) if wait_ms:
+                self._put_watch(entry, args.workflow_id)
+                self._set_deadline(entry, wait_ms)
+            case wire.PollActivityTask():
+                self._poll(entry, args)
+            case wire.RecordHeartbeat():
+                details = request.form.payload(args.details, "details")
+                has_details = args.details is not wire.ABSENT
+                self._ask_peer(
+                    entry,
+                    LEASE_KEEPER,
+                    lambda n: Heartbeat(n, args.token, 0, details, has_details),
+                )
+            case wire.ListDeadLetters():
+                self._ask_peer(entry, DLQ, lambda n: self._list_dead_of(n, args))
+            case _:
+                self._answer(entry, gateway_reads.look(reader, request, self.now_ms()))
+
+    # --- handle: each kind of question --------------------------------------------
+    def _ask_peer(self, entry: Open, role: str, message_of: Any) -> None:
+        if role not in self.peers:
+            raise errors.Unavailable(f"the {role.replace('_', ' ')} of the node is starting")
+        if not entry.n:
+            entry.n = next(self._numbers)
+            self._set_deadline(entry, PEER_ANSWER_MS)
+        self._peer_open[role][entry.n] = entry
+        self.send(role, message_of(entry.n))
+
+    def _poll(self, entry: Open, args: wire.PollActivityTask) -> None:
+        wait_ms = args.wait_ms or 0
+        entry.n = next(self._numbers)
+        self._set_deadline(entry, wait_ms + PEER_ANSWER_MS)
+        types = args.types or ()
+        self._ask_peer(
+            entry,
+            SCHEDULER,
+            lambda n: Poll(n, args.task_queue, args.worker_id, types, wait_ms, args.request_id),
+        )
+
+    def _give_task(self, entry: Open, task: Any) -> None:
+        reader = self._reader
+        if task is None or reader is None:
+            self._answer(entry, None)
+            return
+        if gateway_reads.has_reference(task):
+            task = gateway_reads.resolved(reader, task)
+        try:
+            view = task_view(entry.request.form, task)
+        except PerdureError as problem:
+            # The lease ends by its deadline; what can't be shown must not stop the gateway.
+            self._refuse(entry, problem)
+        else:
+            self._answer(entry, view)
+
+    def _list_dead_of(self, n: int, args: wire.ListDeadLetters) -> ListDead:
+        return ListDead(
+            n,
+            self._newest,
+            args.workflow_id,
+            args.activity_id,
+            args.activity_type,
+            args.failure_type,
+            args.older_than_ms,
+            args.limit or LIST_LIMIT,
+            args.page,
+        )
+
+    def _list_dead(self, entry: Open, listed: DeadListed) -> None:
+        args = entry.request.args
+        entries = list(listed.entries)
+        reader = self._reader
+        is_one = isinstance(args, wire.ListDeadLetters) and args.workflow_id and args.activity_id
+        if is_one and reader is not None:
+            entries = [gateway_reads.whole_dead_letter(reader, it) for it in entries]
+        self._answer(entry, {"dead_letters": entries, "next_page": listed.next_page})
+
+    def _put_watch(self, entry: Open, workflow_id: str) -> None:
+        entry.n = WATCH_FROM + next(self._numbers)
+        self._watches[entry.n] = entry
+        self.send(HISTORY, Watch(entry.n, workflow_id))
+
+    def _watch_again(self, entry: Open) -> None:
+        """Under a new number: history must not hold one watch twice."""
+        args = entry.request.args
+        assert isinstance(args, wire.GetResult)
+        del self._watches[entry.n]
+        self.send(HISTORY, Unwatch(entry.n))
+        self._put_watch(entry, args.workflow_id)
+
+    def _asked_again(self, entry: Open) -> None:
+        """The client has heard nothing. Commands are sent again in their own time (asks)."""
+        if entry.kind is Kind.WATCH and entry.n in self._watches and self._history:
+            self._watch_again(entry)
+
+    # --- handle: time ---------------------------------------------------------------
+    def _set_deadline(self, entry: Open, wait_ms: int) -> None:
+        due_ms = self.now_ms() + wait_ms
+        heapq.heappush(self._deadlines, (due_ms, next(self._numbers), entry))
+
+    def next_timer_ms(self) -> int | None:
+        """The earliest of: a wait that ends, a command or hello to send again, a session's end."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].is_done:
+            heapq.heappop(deadlines)
+        times = (
+            deadlines[0][0] if deadlines else None,
+            self._asks.next_ms(),
+            self._hello_ms,
+            self._workers.next_ms(),
+        )
+        return min((it for it in times if it is not None), default=None)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Do what is due."""
+        if self._hello_ms is not None and self._hello_ms <= now_ms:
+            self._greet_history()
+        for ask in self._asks.due(now_ms):
+            self.send(HISTORY, ask)
+        self._workers.on_timer(now_ms)
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, _, entry = heapq.heappop(self._deadlines)
+            if not entry.is_done:
+                self._time_is_up(entry)
+
+    def _time_is_up(self, entry: Open) -> None:
+        args = entry.request.args
+        if isinstance(args, wire.GetResult):
+            self._watches.pop(entry.n, None)
+            self.send(HISTORY, Unwatch(entry.n))
+            text = f"workflow {args.workflow_id!r} has not ended within {args.wait_ms} ms"
+            self._refuse(entry, errors.DeadlineExceeded(text))
+            return
+        if isinstance(args, wire.PollActivityTask):
+            self.send(SCHEDULER, Unpoll(entry.n))
+        for entries in self._peer_open.values():
+            entries.pop(entry.n, None)
+        self._refuse(entry, errors.Unavailable("the node is too busy to answer"))
+
+    # --- answers ----------------------------------------------------------------------
+    def _answer(self, entry: Open, ok: Any, commit: int = 0) -> None:
+        form, request_id = entry.request.form, entry.request.id
+        try:
+            body = form.ok(request_id, ok, commit)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
+            text = f"the answer can't be written as {form.name}: {problem}"
+            body = form.error(request_id, errors.InvalidArgument(text), commit)
+        self._finish(entry, body)
+
+    def _refuse(self, entry: Open, error: PerdureError, commit: int = 0) -> None:
+        form, request_id = entry.request.form, entry.request.id
+        self._finish(entry, form.error(request_id, error, commit))
+
+    def _finish(self, entry: Open, body: bytes) -> None:
+        if not self.requests.finish(entry):
+            return
+        connection = entry.connection
+        self._transmit_to(connection.door, connection.identity, entry.is_delimited, body)
+        if connection.waiting:
+            self._move(connection)
+
+    def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
+        frames = (identity, b"", body) if is_delimited else (identity, body)
+        try:
+            self._doors[door].send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            self.undelivered += 1
+
+
+def main(boot: Boot) -> None:
+    """Be the gateway until the root says stop."""
+    run(Gateway, boot)

@@ -1,0 +1,79 @@
+"""The gateway's sockets, with every bound set, and a refusal where one can't be had."""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+import stat
+
+import zmq
+
+from actors.mailbox import configure
+from perdure.core import limits
+
+IPC = "ipc://"
+IPC_PATH_BYTES_MAX = 107
+CLIENT_ANSWERS_MAX = 20_000  # Waiting for one client that does not read; more are dropped.
+TCP_HEARTBEAT_MS = 5_000
+TCP_SILENCE_MS = 15_000
+
+
+class CannotBind(Exception):
+    """An endpoint can't be had; the message says why and which. Who acts: an operator."""
+
+
+def public(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """Where clients connect."""
+    socket = context.socket(zmq.ROUTER)
+    configure(socket)
+    socket.setsockopt(zmq.SNDHWM, CLIENT_ANSWERS_MAX)
+    socket.setsockopt(zmq.RCVHWM, limits.CLIENT_REQUESTS_MAX)
+    socket.setsockopt(zmq.MAXMSGSIZE, limits.REQUEST_BYTES_MAX)
+    return _bound(socket, endpoint)
+
+
+def workers(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """Where workers connect."""
+    socket = context.socket(zmq.ROUTER)
+    configure(socket)
+    return _bound(socket, endpoint)
+
+
+def _bound(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
+    # A send that has no receiver, or a full one, is said so at once: it never waits.
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    if endpoint.startswith("tcp:"):
+        socket.setsockopt(zmq.HEARTBEAT_IVL, TCP_HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, TCP_SILENCE_MS)
+    try:
+        if endpoint.startswith(IPC):
+            _check_path(endpoint.removeprefix(IPC))
+        socket.bind(endpoint)
+    except zmq.ZMQError as problem:
+        socket.close(linger=0)
+        raise CannotBind(f"can't listen at {endpoint}: {problem.strerror}") from problem
+    except CannotBind:
+        socket.close(linger=0)
+        raise
+    return socket
+
+
+def _check_path(path: str) -> None:
+    """ZeroMQ would delete whatever is there: only a socket that nobody listens at may go."""
+    size = len(os.fsencode(path))
+    if size > IPC_PATH_BYTES_MAX:
+        raise CannotBind(
+            f"the socket path {path} is {size} bytes; the limit is {IPC_PATH_BYTES_MAX}"
+        )
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise CannotBind(f"{path} is there and is no socket; remove it or bind elsewhere")
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return  # Left by a process that was killed.
+    raise CannotBind(f"another process listens at {path}")

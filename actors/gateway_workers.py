@@ -1,0 +1,299 @@
+"""The gateway's side towards workers: who is which session, and frames passed on untouched.
+
+For workers of this node the supervisor is the source of sessions; for all others this gateway is. It
+watches their processes and tells scheduler and lease keeper its full set on every change.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import psutil
+import zmq
+
+from actors import gateway_reads
+from actors.mailbox import Mailbox
+from perdure.core import limits
+from perdure.core.ids import Session
+from perdure.core.links import (
+    HISTORY,
+    LEASE_KEEPER,
+    ROOT,
+    SCHEDULER,
+    ActivityTask,
+    Fetch,
+    FromWorkerToGateway,
+    HistoryChanged,
+    Message,
+    SessionDone,
+    Sessions,
+    ToWorker,
+    WorkerBye,
+    WorkerHello,
+    WorkerWelcome,
+    pack,
+    pack_session,
+)
+from perdure.log_names import LogName
+from perdure.store.protocol import Reader
+
+# After a death, what its socket's buffer still held has been read by ZeroMQ's own thread.
+SETTLE_MS = 2
+DRAIN_ROUNDS = 10
+PID_STARTED_TOLERANCE_S = 1.0
+
+_to_gateway = msgspec.msgpack.Decoder(list[FromWorkerToGateway])
+_to_worker = msgspec.msgpack.Decoder(list[ToWorker])
+_ROUTES = {
+    b"H": (HISTORY,),
+    b"S": (SCHEDULER,),
+    b"L": (LEASE_KEEPER,),
+    b"A": (SCHEDULER, LEASE_KEEPER),
+}
+
+
+class _Worker:
+    """One session; `identity` is that of its newest connection."""
+
+    __slots__ = ("head", "identity", "pidfd", "process", "session")
+
+    def __init__(self, session: Session, identity: bytes, process: tuple[Any, ...]) -> None:
+        self.session = session
+        self.head = pack_session(session)
+        self.identity = identity
+        self.process = process
+        self.pidfd = -1
+
+
+class Workers:
+    """All workers that said hello. `reader` gives the store's reader once history has begun."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        socket: zmq.Socket[bytes],
+        reader: Callable[[], Reader | None],
+    ) -> None:
+        self._mailbox = mailbox
+        self._socket = socket
+        self._reader = reader
+        self._by_identity: dict[bytes, _Worker] = {}
+        self._by_head: dict[bytes, _Worker] = {}
+        self._ordinal = 0
+        self._ending: list[tuple[int, Session]] = []  # (due_ms, session), in order.
+        self.history = ""
+        self.epoch = 0
+        self.unroutable = 0
+        self.refused = 0
+
+    # --- from workers ------------------------------------------------------------
+    def take(self, frames: list[bytes]) -> None:
+        """One message of a worker: for us, or passed on for its session."""
+        if len(frames) != 3:
+            self.refused += 1
+            return
+        identity, destination, body = frames
+        if destination == b"G":
+            self._take_own(identity, body)
+            return
+        worker = self._by_identity.get(identity)
+        route = _ROUTES.get(destination)
+        if worker is None or route is None:
+            # It says hello on every connection, and then all of it again.
+            self.refused += 1
+            return
+        for role in route:
+            self._mailbox.send_raw(role, worker.head, body)
+
+    def _take_own(self, identity: bytes, body: bytes) -> None:
+        try:
+            batch = _to_gateway.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            self.refused += 1
+            self._mailbox.log.warning(
+                LogName.MESSAGE_UNDECODABLE, sender="worker", error=str(error)
+            )
+            return
+        for message in batch:
+            match message:
+                case WorkerHello():
+                    self._greet(identity, message)
+                case Fetch():
+                    self._fetch(identity, message)
+                case WorkerBye():
+                    worker = self._by_identity.get(identity)
+                    # The supervisor sees the end of its own workers itself.
+                    if worker is not None and not worker.session.is_local:
+                        self._forget(worker)
+                        self.tell_sessions()
+
+    def _greet(self, identity: bytes, hello: WorkerHello) -> None:
+        if hello.version != limits.PROTOCOL_VERSION:
+            self.refused += 1
+            self._mailbox.log.warning(
+                LogName.PEER_REFUSED, sender=hello.worker_id, version=hello.version
+            )
+            return
+        process = (hello.worker_id, hello.pid, hello.pid_started)
+        known = self._known(hello, process)
+        if known is not None:
+            self._by_identity.pop(known.identity, None)
+            known.identity = identity
+            worker = known
+        else:
+            session = hello.session if hello.session and hello.session.is_local else None
+            worker = _Worker(session or self._new_session(), identity, process)
+        self._by_identity[identity] = worker
+        self._by_head[worker.head] = worker
+        welcome = WorkerWelcome(
+            worker.session, self._mailbox.boot.incarnation, self.history, self.epoch
+        )
+        self._send(worker, pack([welcome]))
+        if known is None and not worker.session.is_local:
+            self._watch(worker, hello)
+            self.tell_sessions()
+
+    def _known(self, hello: WorkerHello, process: tuple[Any, ...]) -> _Worker | None:
+        if hello.session is not None and hello.session.is_local:
+            return self._by_head.get(pack_session(hello.session))
+        for worker in self._by_head.values():
+            if worker.process == process and not worker.session.is_local:
+                return worker
+        return None
+
+    def _new_session(self) -> Session:
+        self._ordinal += 1
+        return Session(self._mailbox.boot.incarnation, self._ordinal)
+
+    def _fetch(self, identity: bytes, fetch: Fetch) -> None:
+        worker, reader = self._by_identity.get(identity), self._reader()
+        if worker is not None and reader is not None:
+            self._send(worker, pack([gateway_reads.page(reader, fetch)]))
+
+    # --- to workers --------------------------------------------------------------
+    def forward(self, sender: str, head: bytes, body: bytes) -> None:
+        """A frame of an actor for the worker whose session `head` is."""
+        worker = self._by_head.get(head)
+        if worker is None:
+            self.unroutable += 1
+            return
+        # Only tasks hold references, and every reference holds this byte; most frames have none.
+        if b"#" in body and sender.startswith(SCHEDULER):
+            self._forward_resolved(worker, body)
+        else:
+            self._send(worker, body)
+
+    def _forward_resolved(self, worker: _Worker, body: bytes) -> None:
+        batch = _to_worker.decode(body)
+        reader = self._reader()
+        if reader is None or not any(
+            isinstance(it, ActivityTask) and gateway_reads.has_reference(it) for it in batch
+        ):
+            self._send(worker, body)
+            return
+        small: list[Message] = []
+        for message in batch:
+            if isinstance(message, ActivityTask) and gateway_reads.has_reference(message):
+                # A frame of its own: a batch of the largest inputs would pass no limit.
+                self._send(worker, pack([gateway_reads.resolved(reader, message)]))
+            else:
+                small.append(message)
+        if small:
+            self._send(worker, pack(small))
+
+    def history_changed(self, history: str, epoch: int) -> None:
+        """Every worker sends its unanswered reports again."""
+        self.history, self.epoch = history, epoch
+        body = pack([HistoryChanged(history)])
+        for worker in self._by_identity.values():
+            self._send(worker, body)
+
+    def _send(self, worker: _Worker, body: bytes) -> None:
+        try:
+            self._socket.send_multipart((worker.identity, body), zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            self.unroutable += 1  # Its next Sync shows what it lacks.
+
+    # --- sessions ----------------------------------------------------------------
+    def tell_sessions(self, role: str | None = None) -> None:
+        """Send our full set to those who judge by it (or to one that is new)."""
+        live = tuple(
+            worker.session.ordinal
+            for worker in self._by_head.values()
+            if not worker.session.is_local
+        )
+        message = Sessions(self._mailbox.boot.incarnation, self._ordinal, live)
+        for receiver in (SCHEDULER, LEASE_KEEPER) if role is None else (role,):
+            if receiver in self._mailbox.peers:
+                self._mailbox.send(receiver, message)
+
+    def _watch(self, worker: _Worker, hello: WorkerHello) -> None:
+        """Learn of the death of a process of this machine; elsewhere its leases' deadlines do."""
+        try:
+            pidfd = os.pidfd_open(hello.pid)
+        except OSError:
+            return
+        try:
+            started = psutil.Process(hello.pid).create_time()
+        except psutil.Error:
+            started = 0.0
+        if abs(started - hello.pid_started) > PID_STARTED_TOLERANCE_S:
+            os.close(pidfd)
+            return
+        worker.pidfd = pidfd
+        self._mailbox.add_fd(pidfd, lambda: self._died(worker))
+
+    def _died(self, worker: _Worker) -> None:
+        self._unwatch(worker)
+        self.session_dead(worker.session)
+
+    def _unwatch(self, worker: _Worker) -> None:
+        if worker.pidfd >= 0:
+            self._mailbox.remove_fd(worker.pidfd)
+            os.close(worker.pidfd)
+            worker.pidfd = -1
+
+    def session_dead(self, session: Session) -> None:
+        """Its process has ended: pass on what it had sent, then say that nothing more comes."""
+        self._drain()
+        self._ending.append((self._mailbox.now_ms() + SETTLE_MS, session))
+
+    def next_ms(self) -> int | None:
+        """When `on_timer` has something to do."""
+        return self._ending[0][0] if self._ending else None
+
+    def on_timer(self, now_ms: int) -> None:
+        """Finish with the sessions whose buffers have settled."""
+        if not self._ending or self._ending[0][0] > now_ms:
+            return
+        self._drain()
+        ended = [session for due_ms, session in self._ending if due_ms <= now_ms]
+        self._ending = [entry for entry in self._ending if entry[0] > now_ms]
+        for session in ended:
+            worker = self._by_head.get(pack_session(session))
+            if worker is not None:
+                self._forget(worker)
+            if session.is_local:
+                self._mailbox.send(ROOT, SessionDone(session))
+        if not all(session.is_local for session in ended):
+            self.tell_sessions()
+
+    def _forget(self, worker: _Worker) -> None:
+        self._unwatch(worker)
+        self._by_head.pop(worker.head, None)
+        if self._by_identity.get(worker.identity) is worker:
+            del self._by_identity[worker.identity]
+
+    def _drain(self) -> None:
+        for _ in range(limits.DRAIN_MAX * DRAIN_ROUNDS):
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.take(frames)

@@ -1,0 +1,172 @@
+"""`perdure up` runs a node; `perdure ps` shows its tree."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli import output
+from perdure.cli.options import ENDPOINT_VARIABLE, TIMEOUT_S_DEFAULT, AsJson, Endpoint, Timeout
+
+DATA_DEFAULT = ".perdure"
+DEMO = "perdure.demo"
+WORKERS_DEFAULT = 2
+SLOTS_DEFAULT = 8
+GRACE_MS_DEFAULT = 5_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the commands of this noun."""
+    app.command(
+        epilog="\b\nExamples:\n  perdure up\n  perdure up --app shop.workflows --workers 4",
+    )(up)
+    app.command(epilog="\b\nExample:\n  perdure ps --json")(ps)
+
+
+def up(
+    app: Annotated[
+        list[str] | None,
+        typer.Option("--app", metavar="MODULE", help="A module with workflows and activities."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help=f"Worker processes.  [default: {WORKERS_DEFAULT}]"),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help=f"Activities at a time, a worker.  [default: {SLOTS_DEFAULT}]"
+        ),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="NAME", help='Queue to serve.  [default: "default"]'),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help=f"Where the state is kept.  [default: {DATA_DEFAULT}]"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of perdure.toml.")
+    ] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help="One more endpoint for clients: ipc://PATH, tcp://127.0.0.1:PORT.",
+        ),
+    ] = None,
+    grace_ms: Annotated[
+        int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
+    ] = GRACE_MS_DEFAULT,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")
+    ] = None,
+) -> None:
+    """Run a node in the foreground.
+
+    Prints `ready ENDPOINT` when it serves; logs go to standard error. Ctrl-C stops it in order,
+    twice at once. Every option can be repeated that says "a" or "one more". Without an application
+    it runs perdure.demo.
+    """
+    from perdure import config as configuration
+    from supervisors.root import run_node
+
+    with output.reported():
+        settings = configuration.load(config, Path.cwd())
+    node = settings.node
+    apps = tuple(app or node.app)
+    if not apps:
+        output.note(f"perdure: no --app given, none configured: running {DEMO} (FlakyDemo)")
+        apps = (DEMO,)
+    data_dir = data or node.data or DATA_DEFAULT
+    if DEMO in apps:
+        os.environ.setdefault("PERDURE_LEDGER", str(Path(data_dir).absolute() / "effects.db"))
+    made = _node_config(
+        data_dir=data_dir,
+        apps=apps,
+        cwd=os.getcwd(),
+        workers=_first(workers, node.workers, WORKERS_DEFAULT),
+        slots=_first(slots, node.slots, SLOTS_DEFAULT),
+        bind=tuple(bind or node.bind),
+        queues=tuple(queue or node.queues or ("default",)),
+        log_json=not sys.stderr.isatty(),
+        dlq_after_attempts=settings.durable.dlq_after_attempts,
+        seed=seed,
+        grace_ms=grace_ms,
+    )
+    raise typer.Exit(run_node(made))
+
+
+def _node_config(**fields: Any) -> Any:
+    from supervisors.config import NodeConfig
+
+    return NodeConfig(**fields)
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def ps(
+    data: Annotated[
+        str, typer.Option(metavar="DIR", help="The node's data directory.")
+    ] = DATA_DEFAULT,
+    as_json: AsJson = False,
+    endpoint: Endpoint = None,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show the supervisor tree: name, PID, state, restarts, uptime, memory.
+
+    The root supervisor answers itself, so this works while the gateway is down.
+    """
+    from perdure import node_client
+
+    where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
+    asked = _root_of(where) if where else data
+    hint = f"no node answers at {where or data}: start one with `perdure up`"
+    with output.reported(no_node=hint):
+        tree = node_client.ps(asked, max(1, int(timeout * 1_000)))
+    if as_json:
+        output.emit(tree)
+        return
+    from perdure.clock import wall_ms
+
+    now_ms = wall_ms()
+    rows = list(_rows(tree, now_ms, 0))
+    columns = ("NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY")
+    output.show(output.table(columns, rows, right=("PID", "RESTARTS", "UP", "MEMORY")))
+
+
+def _root_of(endpoint: str) -> str:
+    """The root's own endpoint, which lies beside the node's public one."""
+    folder, slash, name = endpoint.rpartition("/")
+    if not endpoint.startswith("ipc://") or not slash or name not in ("public", "root"):
+        raise output.fail(
+            "the tree can only be asked for beside the node: use --data, or its ipc endpoint as "
+            "`perdure up` printed it",
+            output.USAGE,
+        )
+    return f"{folder}/root"
+
+
+def _rows(tree: dict[str, Any], now_ms: int, depth: int) -> Sequence[tuple[Any, ...]]:
+    started_ms = tree.get("started_ms")
+    rows: list[tuple[Any, ...]] = [
+        (
+            "  " * depth + str(tree["name"]),
+            tree.get("pid") or "-",
+            output.coloured(str(tree.get("state", "-"))),
+            tree.get("restarts", 0),
+            output.duration(now_ms - started_ms) if started_ms else "-",
+            output.size(tree.get("rss_bytes")),
+        )
+    ]
+    for child in tree.get("children") or []:
+        rows += _rows(child, now_ms, depth + 1)
+    return rows

@@ -1,0 +1,387 @@
+"""Live leases: until when each lasts, what its holder last said, and which are over.
+
+Heartbeats move deadlines here, in memory and at once; history commits the newest details. A lease
+whose deadline has passed is proposed to history for expiry, no sooner than a full drain after that
+was noticed, and not while whoever holds it may not have been heard for reasons of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from perdure.core.commands import (
+    AnyAnswer,
+    AnyCommand,
+    Deadline,
+    EndLease,
+    ExpireLease,
+    RecordHeartbeat,
+    Refusal,
+)
+from perdure.core.ids import Address, Session, unseal
+from perdure.core.limits import GRACE_MS
+from perdure.core.ranked import Ranked
+from perdure.core.records import (
+    CLOSING_TYPES,
+    ActivityDeadLettered,
+    ActivityTaskCancelled,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    HeartbeatRecorded,
+    LeaseGranted,
+    LeaseReleased,
+    Payload,
+    Record,
+    RetryScheduled,
+)
+from perdure.core.state import Execution
+
+# After a refusal: long enough for the feed to tell why.
+AGAIN_MS = 1_000
+
+_ENDS: frozenset[type[Record]] = frozenset(
+    {
+        ActivityTaskCompleted,
+        ActivityTaskFailed,
+        ActivityTaskCancelled,
+        ActivityDeadLettered,
+        LeaseReleased,
+        RetryScheduled,
+    }
+)
+
+Name = tuple[str, str]  # (workflow id, activity id)
+
+
+class Beat:
+    """A heartbeat on its way to history, and everyone who asked for it or is content with it."""
+
+    __slots__ = ("askers", "beat", "details", "has_details", "lease", "token")
+
+    def __init__(
+        self,
+        lease: LiveLease | None,
+        token: str,
+        beat: int,
+        details: Payload | None,
+        has_details: bool,
+    ) -> None:
+        self.lease = lease
+        self.token = token
+        self.askers: list[Any] = []
+        self.beat = beat
+        self.details = details
+        self.has_details = has_details
+
+    def command(self) -> RecordHeartbeat:
+        """What history is asked."""
+        return RecordHeartbeat(self.token, self.beat, self.details, self.has_details)
+
+
+class LiveLease:
+    """One live grant. `news`: it has details that are newer than what history has committed."""
+
+    __slots__ = (
+        "address",
+        "attempt_deadline_ms",
+        "beat",
+        "deadline_ms",
+        "details",
+        "ending",
+        "granted_ms",
+        "heartbeat_ms",
+        "holder",
+        "in_flight",
+        "length_ms",
+        "missed_ms",
+        "misses",
+        "news",
+        "session",
+        "waiting",
+    )
+
+    def __init__(self, address: Address, session: Session | None, granted_ms: int) -> None:
+        self.address = address
+        self.session = session
+        self.holder = session  # Differs where the worker came back as another session.
+        self.granted_ms = granted_ms
+        self.deadline_ms = 0
+        self.attempt_deadline_ms = 0
+        self.heartbeat_ms = 0
+        self.length_ms = 0
+        self.beat = 0
+        self.details: Payload | None = None
+        self.news = False
+        self.in_flight: Beat | None = None
+        self.waiting: Beat | None = None
+        self.ending = ""  # Why its end is proposed: a reason of EndLease, or "expired".
+        self.misses = 0
+        self.missed_ms = 0
+
+
+class LeaseTable:
+    """`propose` brings a command with its tag to history; its answer goes to `answered`.
+
+    `reply` answers an asker of `heartbeat`: (asker, commit, answer). `changed` hears of every lease
+    that begins or ends: (lease, record or None at a load, True when it begins).
+    `linger_ms` is the least time between a deadline and the proposal; 0: at once.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        propose: Callable[[AnyCommand, Any], None],
+        reply: Callable[[Any, int, AnyAnswer], None],
+        changed: Callable[[LiveLease, Record | None, bool], None] = lambda *_: None,
+        linger_ms: int = 0,
+    ) -> None:
+        self._key = key
+        self._propose = propose
+        self._reply = reply
+        self._changed = changed
+        self._linger_ms = linger_ms
+        self._live: dict[Name, LiveLease] = {}
+        self._by_workflow: dict[str, dict[str, LiveLease]] = {}
+        self._deadlines: Ranked[LiveLease] = Ranked()
+        self._suspects: Ranked[LiveLease] = Ranked()
+        self._disturbed_ms: int | None = None
+        self._is_paused = False
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveLease]:
+        return iter(self._live.values())
+
+    # --- the log ----------------------------------------------------------------
+    def load(self, executions: Iterable[Execution], now_ms: int) -> None:
+        """Begin with these open executions; nobody was heard while we were away."""
+        self.disturbed(now_ms)
+        for execution in executions:
+            for activity in execution.activities.values():
+                lease = activity.lease
+                if lease is None:
+                    continue
+                address = Address(
+                    execution.workflow_id,
+                    activity.activity_id,
+                    activity.generation,
+                    activity.grant,
+                )
+                live = LiveLease(address, lease.session, lease.granted_ms)
+                live.heartbeat_ms = activity.options.heartbeat_ms
+                live.beat = activity.beat
+                self._begin(live, lease.deadline_ms, lease.attempt_deadline_ms, None)
+
+    def apply(self, workflow_id: str, at_ms: int, record: Record) -> None:
+        """Take in one record, in the order of the log."""
+        kind = type(record)
+        if isinstance(record, LeaseGranted):
+            address = Address(workflow_id, record.activity_id, record.generation, record.grant)
+            live = LiveLease(address, record.session, record.at_ms)
+            if record.deadline_ms < record.attempt_deadline_ms:
+                live.heartbeat_ms = record.deadline_ms - record.at_ms
+            self._begin(live, record.deadline_ms, record.attempt_deadline_ms, record)
+        elif isinstance(record, HeartbeatRecorded):
+            held = self._live.get((workflow_id, record.activity_id))
+            if held is not None and held.address.grant == record.grant:
+                if record.beat >= held.beat:
+                    held.beat = record.beat
+                    held.news = False
+                self._move(held, record.deadline_ms)
+        elif kind in _ENDS:
+            held = self._live.get((workflow_id, record.activity_id))  # type: ignore[attr-defined]
+            if held is not None:
+                self._end(held, record)
+        elif kind in CLOSING_TYPES:
+            for held in list(self._by_workflow.get(workflow_id, {}).values()):
+                self._end(held, record)
+
+    def _begin(
+        self, lease: LiveLease, deadline_ms: int, attempt_ms: int, record: LeaseGranted | None
+    ) -> None:
+        address = lease.address
+        known = self._live.get((address.workflow_id, address.activity_id))
+        if known is not None:
+            self._end(known, record)
+        lease.deadline_ms = deadline_ms
+        lease.attempt_deadline_ms = attempt_ms
+        whole_ms = attempt_ms - lease.granted_ms
+        lease.length_ms = min(lease.heartbeat_ms or whole_ms, whole_ms)
+        self._live[address.workflow_id, address.activity_id] = lease
+        of_workflow = self._by_workflow.setdefault(address.workflow_id, {})
+        of_workflow[address.activity_id] = lease
+        self._deadlines.put(lease, deadline_ms)
+        self._changed(lease, record, True)
+
+    def _end(self, lease: LiveLease, record: Record | None) -> None:
+        address = lease.address
+        del self._live[address.workflow_id, address.activity_id]
+        of_workflow = self._by_workflow[address.workflow_id]
+        del of_workflow[address.activity_id]
+        if not of_workflow:
+            del self._by_workflow[address.workflow_id]
+        self._deadlines.remove(lease)
+        self._suspects.remove(lease)
+        self._changed(lease, record, False)
+
+    def find(self, address: Address | None) -> LiveLease | None:
+        """The live lease at this very address, or None."""
+        if address is None:
+            return None
+        lease = self._live.get((address.workflow_id, address.activity_id))
+        return lease if lease is not None and lease.address == address else None
+
+    def by_token(self, token: str) -> LiveLease | None:
+        """The live lease that this token is for, or None."""
+        return self.find(unseal(token, self._key))
+
+    # --- heartbeats -------------------------------------------------------------
+    def heartbeat(
+        self,
+        asker: Any,
+        token: str,
+        beat: int,
+        details: Payload | None,
+        has_details: bool,
+        now_ms: int,
+    ) -> None:
+        """The holder of `token` lives. `asker` is answered when history has committed it.
+
+        A token that is not known here is passed on all the same: its grant may be news to come.
+        """
+        lease = self.by_token(token)
+        wish = Beat(lease, token, beat, details, has_details)
+        wish.askers.append(asker)
+        if lease is None:
+            self._propose(wish.command(), wish)
+            return
+        newer = beat == 0 or beat > lease.beat
+        if newer:
+            lease.beat = beat or lease.beat + 1
+            if has_details:
+                lease.details = details
+                lease.news = True
+            if lease.heartbeat_ms:
+                moved_ms = min(now_ms + lease.heartbeat_ms, lease.attempt_deadline_ms)
+                self._move(lease, moved_ms)
+        if lease.in_flight is None:
+            lease.in_flight = wish
+            self._propose(wish.command(), wish)
+            return
+        # One at a time: what comes meanwhile becomes one, the newest, for all who asked.
+        waiting = lease.waiting
+        if waiting is None:
+            lease.waiting = wish
+            return
+        waiting.askers.append(asker)
+        if newer:
+            waiting.beat = beat
+            if has_details:
+                waiting.details, waiting.has_details = details, True
+
+    def _move(self, lease: LiveLease, deadline_ms: int) -> None:
+        if deadline_ms > lease.deadline_ms:
+            lease.deadline_ms = deadline_ms
+            self._suspects.remove(lease)
+            self._deadlines.put(lease, deadline_ms)
+
+    def answered(
+        self, command: AnyCommand, tag: Any, answer: AnyAnswer, commit: int, now_ms: int
+    ) -> None:
+        """History has judged a proposal of ours."""
+        if isinstance(command, RecordHeartbeat):
+            self._heartbeat_answered(tag, answer, commit)
+        elif isinstance(command, ExpireLease | EndLease) and isinstance(answer, Refusal):
+            self.withdrawn(command, max(answer.at_ms, now_ms + AGAIN_MS))
+
+    def _heartbeat_answered(self, wish: Beat, answer: AnyAnswer, commit: int) -> None:
+        for asker in wish.askers:
+            self._reply(asker, commit, answer)
+        lease = wish.lease
+        if lease is None or lease.in_flight is not wish:
+            return
+        if isinstance(answer, Deadline):
+            held = self.find(lease.address)
+            if held is lease:
+                self._move(lease, answer.deadline_ms)
+        following = lease.in_flight = lease.waiting
+        lease.waiting = None
+        if following is not None:
+            self._propose(following.command(), following)
+
+    # --- ends -------------------------------------------------------------------
+    def disturbed(self, now_ms: int) -> None:
+        """A new gateway, lease keeper or history: silence until now says nothing.
+
+        No lease expires within its length, or 10 s where it is longer, from now.
+        """
+        self._disturbed_ms = now_ms
+
+    def pause(self) -> None:
+        """History is gone: nobody can be heard, so nothing expires before `resume`."""
+        self._is_paused = True
+
+    def resume(self, now_ms: int) -> None:
+        """History is there again, perhaps a new one."""
+        self._is_paused = False
+        self.disturbed(now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When `check` has something to do, or None."""
+        if self._is_paused:
+            return None
+        first, suspect = self._deadlines.first(), self._suspects.first()
+        times = [found[0] for found in (first, suspect) if found is not None]
+        return min(times, default=None)
+
+    def check(self, now_ms: int) -> None:
+        """Propose the expiry of leases that are over. Call it when everything was drained.
+
+        What is seen to be over for the first time is proposed by a later call, unless there is no
+        lingering.
+        """
+        if self._is_paused:
+            return
+        while (lease := self._suspects.pop_up_to(now_ms)) is not None:
+            self._expire(lease)
+        while (lease := self._deadlines.pop_up_to(now_ms)) is not None:
+            floor_ms = now_ms
+            if self._disturbed_ms is not None:
+                floor_ms = self._disturbed_ms + min(lease.length_ms, GRACE_MS)
+            if lease.ending not in ("", "expired"):
+                self.end(lease, lease.ending)
+            elif floor_ms > now_ms:
+                self._deadlines.put(lease, floor_ms)
+            elif self._linger_ms:
+                self._suspects.put(lease, now_ms + self._linger_ms)
+            else:
+                self._expire(lease)
+
+    def _expire(self, lease: LiveLease) -> None:
+        lease.ending = "expired"
+        details, beat = self._news(lease)
+        self._propose(ExpireLease(lease.address, details, beat), None)
+
+    def end(self, lease: LiveLease, reason: str) -> None:
+        """Propose the end of a lease whose session is gone, or never had it; until it is ended."""
+        self._deadlines.remove(lease)
+        self._suspects.remove(lease)
+        lease.ending = reason
+        details, beat = self._news(lease)
+        self._propose(EndLease(lease.address, reason, details, beat), None)
+
+    def withdrawn(self, command: ExpireLease | EndLease, again_ms: int) -> None:
+        """The proposal came to nothing: look at the lease again at `again_ms`."""
+        lease = self.find(command.address)
+        if lease is None:
+            return
+        if lease.ending == "expired":
+            lease.ending = ""
+            again_ms = max(again_ms, lease.deadline_ms)
+        self._deadlines.put(lease, again_ms)
+
+    @staticmethod
+    def _news(lease: LiveLease) -> tuple[Payload | None, int]:
+        return (lease.details, lease.beat) if lease.news else (None, 0)

@@ -1,0 +1,200 @@
+"""The scheduler's mind: what is ready, who is there, who gets what.
+
+What a session holds is compared with what it should hold at each of its Syncs, so that a task that
+got lost on the way is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from perdure.core.activity_tasks import ActivityTasks
+from perdure.core.commands import (
+    AnyAnswer,
+    AnyCommand,
+    FireTimer,
+    GrantLease,
+    Refusal,
+    TimeOutActivity,
+    TimeOutWorkflowTask,
+)
+from perdure.core.ids import GATEWAY_SOURCE, Session
+from perdure.core.links import Message, Poll, Polled, Sessions, Sync
+from perdure.core.polls import Asker
+from perdure.core.records import (
+    LeaseGranted,
+    LeaseReleased,
+    Record,
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+)
+from perdure.core.seats import UNKNOWN_CODES, Given, Seat, Serving, SessionSets
+from perdure.core.state import Execution
+from perdure.core.task_queues import TaskQueues
+from perdure.core.workflow_tasks import START_HOLD_MS, WorkflowTasks
+
+# Before a refused proposal is made again, should the feed not have told why by then.
+REFUSED_MS = 250
+UNKNOWN_MS = 1_000
+
+
+class Matching:
+    """Records and messages come in as they arrive; `step` then does all there is to do.
+
+    `propose` brings a command to history, `tell` a message to the worker whose packed session is
+    given, `answer_poll` a Polled to the gateway that asked.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        propose: Callable[[AnyCommand], None],
+        tell: Callable[[bytes, Message], None],
+        answer_poll: Callable[[str, Polled], None],
+    ) -> None:
+        self.queues = TaskQueues()
+        self.seats: dict[Session, Seat] = {}
+        self._propose = propose
+        self._sets = SessionSets()
+        self._serving = Serving(self.seats)
+        self._workflows = WorkflowTasks(self.queues, self._serving, propose, tell)
+        self._activities = ActivityTasks(
+            self.queues, self._serving, key, propose, tell, answer_poll
+        )
+        self._unjudged: dict[Session, tuple[Sync, int]] = {}
+        self._hold_until_ms = 0
+        self._gateway = ""
+
+    # --- the log ----------------------------------------------------------------
+    def load(self, executions: list[Execution], now_ms: int) -> None:
+        """Begin with what is open. Who holds which workflow task, the first Syncs tell."""
+        self.queues.load(executions, now_ms)
+        self._hold_until_ms = now_ms + START_HOLD_MS
+
+    def apply(
+        self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record], now_ms: int
+    ) -> None:
+        """What commit `n` states about one workflow."""
+        queues = self.queues
+        work = queues.works.get(workflow_id)
+        given: Given | None = None if work is None else work.given
+        for record in records:
+            if isinstance(record, LeaseReleased):
+                self._activities.handed_back(workflow_id, record)
+            queues.apply(workflow_id, at_ms, record, n)
+            if isinstance(record, LeaseGranted):
+                self._activities.granted(workflow_id, record, now_ms)
+            elif given is not None and isinstance(
+                record, WorkflowTaskCompleted | WorkflowTaskFailed
+            ):
+                self._workflows.ended(given, record)
+                given = None
+        if given is not None and workflow_id not in queues.works:
+            self._workflows.drop(given)
+
+    def answered(self, command: AnyCommand, answer: AnyAnswer, now_ms: int) -> None:
+        """History has judged a proposal. What it accepted, the feed tells."""
+        if not isinstance(answer, Refusal):
+            return
+        unknown = answer.code in UNKNOWN_CODES
+        again_ms = max(answer.at_ms, now_ms + (UNKNOWN_MS if unknown else REFUSED_MS))
+        if isinstance(command, GrantLease):
+            self._activities.refused(command, again_ms, now_ms)
+        elif isinstance(command, FireTimer | TimeOutActivity):
+            self.queues.refused(command, again_ms)
+        elif isinstance(command, TimeOutWorkflowTask):
+            self._workflows.refused(command, unknown=unknown, now_ms=now_ms)
+
+    # --- sessions and polls -------------------------------------------------------
+    def sync(self, session: Session, message: Sync, now_ms: int) -> None:
+        """A worker says what it holds and can take. The difference is judged in `step`."""
+        if self._sets.is_dead(session) or self._is_past(session):
+            return
+        seat = self.seats.get(session)
+        if seat is None:
+            seat = self.seats[session] = Seat(session)
+        if seat.hear(message, now_ms):
+            self._serving.changed()
+        self._unjudged[session] = (message, now_ms)
+
+    def sessions(self, message: Sessions) -> None:
+        """A source's live sessions: what is not among them has ended."""
+        self._sets.put(message)
+        for session in [s for s in self.seats if self._sets.is_dead(s)]:
+            self._workflows.seat_ended(self._leave(session))
+
+    def gateway(self, incarnation: str) -> None:
+        """Another gateway: sessions and polls of earlier ones can't be reached any more.
+
+        Their workers say hello again, as new sessions; what they held meanwhile stays theirs.
+        """
+        if incarnation == self._gateway:
+            return
+        self._gateway = incarnation
+        self._sets.forget_gateways(incarnation)
+        self._activities.polls.forget_gateways(incarnation)
+        for session in [s for s in self.seats if self._is_past(s)]:
+            self._leave(session)
+
+    def poll(self, asker: Asker, message: Poll, now_ms: int) -> None:
+        """A client wants one activity task."""
+        self._activities.poll(asker, message, now_ms)
+
+    def unpoll(self, asker: Asker) -> None:
+        """That client went away."""
+        self._activities.polls.remove(asker)
+
+    def _is_past(self, session: Session) -> bool:
+        source = session.source
+        return bool(self._gateway) and source.startswith(GATEWAY_SOURCE) and source != self._gateway
+
+    def _leave(self, session: Session) -> Seat:
+        seat = self.seats.pop(session)
+        self._unjudged.pop(session, None)
+        self._serving.changed()
+        return seat
+
+    # --- time -------------------------------------------------------------------
+    def next_ms(self) -> int | None:
+        """When `step` has something to do, apart from what comes in; None: not at all."""
+        times = [
+            self.queues.next_due_ms(),
+            self._workflows.next_ms(),
+            self._activities.polls.next_ms(),
+        ]
+        if self._hold_until_ms and self.queues.workflows:
+            times.append(self._hold_until_ms)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def step(self, reached: int, now_ms: int) -> None:
+        """Do all there is to do; `reached` is the newest commit that was applied."""
+        if self._unjudged:
+            self._judge(reached, now_ms)
+        for command in self.queues.due(now_ms):
+            self._propose(command)
+        self._workflows.look(now_ms)
+        if self.queues.workflows and not self._holds(now_ms):
+            self._workflows.match(reached, now_ms)
+        if self.queues.activities:
+            self._activities.match(now_ms)
+        self._activities.expire_polls(now_ms)
+
+    def _judge(self, reached: int, now_ms: int) -> None:
+        """Compare with the newest Sync of each session, once we know all that it knew."""
+        ready = [session for session, (sync, _) in self._unjudged.items() if sync.n <= reached]
+        for session in ready:
+            sync, heard_ms = self._unjudged.pop(session)
+            seat = self.seats[session]
+            self._activities.judge(seat, sync, heard_ms, now_ms)
+            self._workflows.judge(seat, sync, heard_ms, reached, now_ms)
+
+    def _holds(self, now_ms: int) -> bool:
+        """True at a start, until every known session was heard or the wait is over."""
+        if not self._hold_until_ms:
+            return False
+        if now_ms < self._hold_until_ms:
+            live = list(self._sets.live())
+            if not live or any(session not in self.seats for session in live):
+                return True
+        self._hold_until_ms = 0
+        return False

@@ -1,0 +1,196 @@
+"""Worker sessions as the scheduler knows them: what they can take, and what they hold.
+
+Who is there is learnt from two sides: each worker's own Syncs, and the sets of live sessions that
+sources send (the root for its workers, a gateway for those that said hello to it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from perdure.core.ids import GATEWAY_SOURCE, Session
+from perdure.core.limits import SYNC_MS
+from perdure.core.links import Sessions, Sync, pack_session
+from perdure.core.open_work import Entry, Key, Work
+
+# After this long without a Sync a session gets no new tasks: it, or the way to it, is stuck.
+SILENT_MS = 3 * SYNC_MS
+# What a Sync lacks although it was sent this recently may still have been on its way.
+ON_THE_WAY_MS = 100
+LOST_MS = 1_000
+# Refusals that say nothing: whether the command was carried out, the feed may tell.
+UNKNOWN_CODES = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
+
+
+def is_lost(seen_n: int, heard_ms: int, task_n: int, sent_ms: int) -> bool:
+    """Whether a task that a Sync lacks got lost on the way to its worker.
+
+    The worker had seen commit `seen_n` when its Sync came at `heard_ms`; the task is of commit
+    `task_n` and was sent at `sent_ms`.
+    """
+    age_ms = heard_ms - sent_ms
+    return age_ms > LOST_MS or (seen_n >= task_n and age_ms >= ON_THE_WAY_MS)
+
+
+class SessionSets:
+    """The newest set of live sessions of every source."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self) -> None:
+        self._sets: dict[str, tuple[int, frozenset[int]]] = {}
+
+    def put(self, message: Sessions) -> None:
+        """A source's set, whole. An older one of the same source never comes later."""
+        self._sets[message.source] = (message.highest, frozenset(message.live))
+
+    def is_dead(self, session: Session) -> bool:
+        """True when a set of its source reaches the session and lacks it; else it may be alive."""
+        known = self._sets.get(session.source)
+        if known is None:
+            return False
+        highest, live = known
+        return session.ordinal <= highest and session.ordinal not in live
+
+    def live(self) -> Iterator[Session]:
+        """Every session that is in a set."""
+        for source, (_, ordinals) in self._sets.items():
+            for ordinal in ordinals:
+                yield Session(source, ordinal)
+
+    def forget_gateways(self, but: str) -> None:
+        """Drop the sets of earlier gateways."""
+        for source in [s for s in self._sets if s.startswith(GATEWAY_SOURCE) and s != but]:
+            del self._sets[source]
+
+
+class Given:
+    """A workflow task that is out. `proposed`: history was asked to count it as failed."""
+
+    __slots__ = ("n", "proposed", "reason", "seat", "sent_ms", "since_ms", "work")
+
+    def __init__(self, work: Work, seat: Seat, now_ms: int, n: int) -> None:
+        self.work = work
+        self.seat = seat
+        self.since_ms = now_ms
+        self.sent_ms = now_ms
+        self.n = n
+        self.proposed = False
+        self.reason = ""
+
+
+class Seat:
+    """One live worker session, from its Syncs."""
+
+    __slots__ = (
+        "activity_types",
+        "capacity",
+        "draining",
+        "foreign",
+        "given",
+        "head",
+        "proposed",
+        "queues",
+        "refused",
+        "session",
+        "sync_ms",
+        "worker_id",
+        "workflow_types",
+    )
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.head = pack_session(session)
+        self.worker_id = ""
+        self.queues: tuple[str, ...] = ()
+        self.activity_types: frozenset[str] = frozenset()
+        self.workflow_types: frozenset[str] = frozenset()
+        self.capacity = (0, 0)  # Activity slots, workflow slots.
+        self.draining = False
+        self.sync_ms = 0
+        self.proposed: set[Entry] = set()
+        self.given: dict[str, Given] = {}
+        # Live leases of other sessions that this worker holds: it was another session before.
+        self.foreign = 0
+        # Types that it named and did not know: not again before it names others.
+        self.refused: set[str] = set()
+
+    def hear(self, sync: Sync, now_ms: int) -> bool:
+        """Take over what a Sync says it can do; True when that changed."""
+        self.sync_ms = now_ms
+        activity_types, workflow_types = (
+            frozenset(sync.activity_types),
+            frozenset(sync.workflow_types),
+        )
+        types_changed = (activity_types, workflow_types) != (
+            self.activity_types,
+            self.workflow_types,
+        )
+        changed = types_changed or (sync.queues, sync.draining) != (self.queues, self.draining)
+        self.worker_id = sync.worker_id
+        self.capacity = (sync.activity_slots, sync.workflow_slots)
+        if changed:
+            self.queues = sync.queues
+            self.activity_types = activity_types
+            self.workflow_types = workflow_types
+            self.draining = sync.draining
+        if types_changed:
+            self.refused.clear()
+        return changed
+
+    def serves(self, key: Key, *, workflows: bool) -> bool:
+        """Whether it would take this kind of task at all."""
+        types = self.workflow_types if workflows else self.activity_types
+        queue, kind = key
+        return (
+            not self.draining
+            and queue in self.queues
+            and kind in types
+            and (_refusal(kind, workflows) not in self.refused)
+        )
+
+    def refuse(self, kind: str, *, workflows: bool) -> None:
+        """It does not know this type after all."""
+        self.refused.add(_refusal(kind, workflows))
+
+
+def _refusal(kind: str, workflows: bool) -> str:
+    return f"workflow {kind}" if workflows else f"activity {kind}"
+
+
+class Serving:
+    """Which seats take which kind of task, remembered until something changes."""
+
+    __slots__ = ("_known", "_seats")
+
+    def __init__(self, seats: dict[Session, Seat]) -> None:
+        self._seats = seats
+        self._known: dict[tuple[bool, Key], list[Seat]] = {}
+
+    def seat(self, session: Session) -> Seat | None:
+        """The seat of a live session."""
+        return self._seats.get(session)
+
+    def changed(self) -> None:
+        """A seat came, went, or takes other tasks now."""
+        self._known.clear()
+
+    def seats(self, key: Key, *, workflows: bool) -> list[Seat]:
+        """The seats for tasks of `key`."""
+        known = self._known.get((workflows, key))
+        if known is None:
+            known = [seat for seat in self._seats.values() if seat.serves(key, workflows=workflows)]
+            self._known[workflows, key] = known
+        return known
+
+    def freest(
+        self, key: Key, now_ms: int, free: Callable[[Seat], int], *, workflows: bool
+    ) -> Seat | None:
+        """The seat with the most free slots, or None where none has any or all are silent."""
+        best: Seat | None = None
+        most = 0
+        for seat in self.seats(key, workflows=workflows):
+            slots = free(seat)
+            if slots > most and now_ms - seat.sync_ms <= SILENT_MS:
+                best, most = seat, slots
+        return best

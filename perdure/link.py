@@ -1,0 +1,317 @@
+"""A client's connection: many threads, one ZeroMQ socket, no thread of its own.
+
+The first thread that waits is the leader: it alone touches the socket, sends what the others left
+in the outbox and hands them their answers. When it has its own it passes the lead on. A lone caller
+sends and receives in its own thread, without any hand-over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from perdure.errors import InvalidArgument, Unavailable
+from perdure.wire import AnswerBody, read_answer
+
+RESEND_FIRST_S = 1.0
+RESEND_MAX_S = 30.0
+SCAN_S = 0.2
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+HIGH_WATER_MARK = 20_000
+RECEIVE_MAX = 1_000
+IPC_PATH_BYTES_MAX = 107
+
+# Links that a fork left in this process: never used, never closed, they are the parent's.
+_inherited: list[Link] = []
+
+
+class _Waiter:
+    """A thread in `exchange`, until all that it asked is answered."""
+
+    __slots__ = ("event", "remaining")
+
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
+        self.event = threading.Event()
+
+
+class _Exchange:
+    """One request under way."""
+
+    __slots__ = ("answer", "body", "resend_at", "wait_s", "waiter")
+
+    def __init__(self, body: bytes, waiter: _Waiter) -> None:
+        self.body = body
+        self.waiter = waiter
+        self.answer: AnswerBody | None = None
+        self.wait_s = RESEND_FIRST_S
+        self.resend_at = 0.0  # 0: not sent yet.
+
+
+class Link:
+    """A connection to the endpoint that `resolve` names, made when it is first needed.
+
+    `resolve` is asked again while there is no connection, so that a node that comes back elsewhere
+    is found. It returns None where no node is known.
+    """
+
+    def __init__(self, resolve: Callable[[], str | None]) -> None:
+        self.pid = os.getpid()
+        self.endpoint: str | None = None
+        self.connected = False
+        self._resolve = resolve
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._pending: dict[int, _Exchange] = {}
+        self._outbox: deque[int] = deque()
+        self._followers: dict[_Waiter, None] = {}
+        self._leader: _Waiter | None = None
+        self._closed = False
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._poller = zmq.Poller()
+        self._handshakes = 0
+        self._scan_at = 0.0
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called, by whichever thread."""
+        return self._closed
+
+    def next_id(self) -> int:
+        """A number for the next request, used once in the life of this link."""
+        return next(self._numbers)
+
+    def exchange(
+        self, requests: Sequence[tuple[int, bytes]], deadline: float
+    ) -> list[AnswerBody | None]:
+        """The answers to these (id, body), in order; None where none came by `deadline`.
+
+        `deadline` is of time.monotonic. Requests are sent again on a new connection and after
+        doubling waits. Raises Unavailable when the link is closed meanwhile.
+        """
+        waiter = _Waiter(len(requests))
+        mine = {number: _Exchange(body, waiter) for number, body in requests}
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the client is closed")
+            self._pending.update(mine)
+            self._outbox.extend(mine)
+            if self._leader is None:
+                self._leader = waiter
+            else:
+                self._followers[waiter] = None
+                self._ring()
+        try:
+            while waiter.remaining and time.monotonic() < deadline and not self.is_closed:
+                if self._leader is waiter:
+                    self._turn(deadline)
+                else:
+                    waiter.event.wait(max(0.0, deadline - time.monotonic()))
+                    waiter.event.clear()
+        finally:
+            self._leave(waiter, mine)
+        if self.is_closed and waiter.remaining:
+            raise Unavailable("the client was closed during the call")
+        return [exchange.answer for exchange in mine.values()]
+
+    def close(self) -> None:
+        """Let go of the socket at once; calls under way raise Unavailable. Idempotent."""
+        if self.pid != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+            for waiter in self._followers:
+                waiter.event.set()
+            if self._leader is None:
+                self._shut()
+            else:
+                self._ring()
+
+    def abandon(self) -> None:
+        """Keep this link from being touched in a child of a fork."""
+        _inherited.append(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "_bell", -1) >= 0 and self.pid == os.getpid():
+            self._shut()
+
+    # --- between threads -------------------------------------------------------
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def _leave(self, waiter: _Waiter, mine: dict[int, _Exchange]) -> None:
+        with self._lock:
+            if waiter.remaining:
+                for number in mine:
+                    self._pending.pop(number, None)
+            self._followers.pop(waiter, None)
+            if self._leader is not waiter:
+                return
+            self._leader = next(iter(self._followers), None)
+            if self._leader is not None:
+                del self._followers[self._leader]
+                self._leader.event.set()
+            elif self._closed:
+                self._shut()
+
+    # --- the leader's part -----------------------------------------------------
+    def _turn(self, deadline: float) -> None:
+        """Send, wait, receive: once."""
+        now = time.monotonic()
+        if now >= self._scan_at:
+            self._scan_at = now + SCAN_S
+            self._scan(now)
+        socket = self._socket
+        if socket is None:
+            time.sleep(max(0.0, min(deadline - now, SCAN_S / 4)))
+            self._scan_at = 0.0
+            return
+        is_waiting = self._flush(socket, now)
+        self._poller.register(socket, zmq.POLLIN | (zmq.POLLOUT if is_waiting else 0))
+        until = min(deadline, self._scan_at)
+        for ready, _ in self._poller.poll(max(0, int((until - now) * 1000) + 1)):
+            if ready is socket:
+                self._receive(socket)
+            elif ready is self._monitor:
+                self._note_connection()
+            else:
+                os.eventfd_read(self._bell)
+
+    def _scan(self, now: float) -> None:
+        """What time alone brings: another endpoint, requests to send again."""
+        if not self.connected:
+            endpoint = self._resolve()
+            if endpoint is not None and endpoint != self.endpoint:
+                self._connect(endpoint)
+        with self._lock:
+            for number, exchange in self._pending.items():
+                if exchange.resend_at and now >= exchange.resend_at:
+                    exchange.resend_at = 0.0
+                    self._outbox.append(number)
+
+    def _flush(self, socket: zmq.Socket[bytes], now: float) -> bool:
+        """Send what is to be sent; True when something had to stay."""
+        outbox, pending = self._outbox, self._pending
+        while outbox:
+            number = outbox[0]
+            exchange = pending.get(number)
+            if exchange is not None:
+                try:
+                    socket.send(exchange.body, zmq.NOBLOCK)
+                except zmq.Again:
+                    return True
+                exchange.resend_at = now + exchange.wait_s
+                exchange.wait_s = min(exchange.wait_s * 2, RESEND_MAX_S)
+            outbox.popleft()
+        return False
+
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+        for _ in range(RECEIVE_MAX):
+            try:
+                parts = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                answer = read_answer(parts[-1])
+            except (msgspec.MsgspecError, RecursionError, ValueError):
+                continue  # No answer to any request of ours; ours are sent again.
+            self._deliver(answer)
+
+    def _deliver(self, answer: AnswerBody) -> None:
+        with self._lock:
+            exchange = self._pending.pop(answer.id or 0, None)
+            if exchange is None:
+                return  # A second answer to a request that was sent twice, or nobody waits.
+            exchange.answer = answer
+            waiter = exchange.waiter
+            waiter.remaining -= 1
+            if not waiter.remaining and waiter is not self._leader:
+                waiter.event.set()
+
+    def _note_connection(self) -> None:
+        assert self._monitor is not None
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            if not self.connected:
+                self._scan_at = 0.0
+                continue
+            self._handshakes += 1
+            if self._handshakes > 1:
+                self._send_all_again()
+
+    def _send_all_again(self) -> None:
+        with self._lock:
+            self._outbox.clear()
+            self._outbox.extend(self._pending)
+
+    # --- the socket ------------------------------------------------------------
+    def _connect(self, endpoint: str) -> None:
+        self._drop_socket()
+        if self._context is None:
+            self._context = zmq.Context()
+        socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket = socket
+        socket.linger = 0
+        socket.sndhwm = socket.rcvhwm = HIGH_WATER_MARK
+        socket.set(zmq.MAXMSGSIZE, ANSWER_BYTES_MAX)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, 20)
+        socket.set(zmq.RECONNECT_IVL_MAX, 500)
+        socket.set(zmq.HANDSHAKE_IVL, 5_000)
+        if endpoint.startswith("tcp:"):
+            socket.set(zmq.HEARTBEAT_IVL, 5_000)
+            socket.set(zmq.HEARTBEAT_TIMEOUT, 15_000)
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self._handshakes = 0
+        self._poller.register(self._monitor, zmq.POLLIN)
+        self._poller.register(self._bell, zmq.POLLIN)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as problem:
+            self._drop_socket()
+            raise _bad_endpoint(endpoint, problem) from problem
+        self.endpoint = endpoint
+        self._send_all_again()
+
+    def _drop_socket(self) -> None:
+        socket, self._socket = self._socket, None
+        monitor, self._monitor = self._monitor, None
+        self.endpoint, self.connected = None, False
+        self._poller = zmq.Poller()
+        if socket is not None and monitor is not None:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+            socket.close(linger=0)
+
+    def _shut(self) -> None:
+        self._drop_socket()
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+
+def _bad_endpoint(endpoint: str, problem: zmq.ZMQError) -> InvalidArgument:
+    path = endpoint.removeprefix("ipc://")
+    size = len(os.fsencode(path))
+    if path != endpoint and size > IPC_PATH_BYTES_MAX:
+        text = f"the socket path {path} is {size} bytes; the limit is {IPC_PATH_BYTES_MAX}"
+    else:
+        text = f"no endpoint that can be connected to: {endpoint!r} ({problem.strerror})"
+    return InvalidArgument(text, field="endpoint")

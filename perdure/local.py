@@ -1,0 +1,363 @@
+"""The engine in one process: history's ledger on a memory store, task queues, leases and replay, on one thread.
+
+What LocalEngine (perdure.testing) and crash-point checks are made of. The rules are those of a node, in the same code;
+what stands here is only the order in which they are called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure import activity, values, workflow
+from perdure.core.commands import (
+    AnyAnswer,
+    AnyCommand,
+    CompleteActivity,
+    CompleteWorkflowTask,
+    ExpireLease,
+    FailActivity,
+    FailWorkflowTask,
+    FireTimer,
+    GrantLease,
+    RecordHeartbeat,
+    Refusal,
+    TimeOutActivity,
+)
+from perdure.core.facts import Jitter
+from perdure.core.ids import Address, seal
+from perdure.core.ledger import Ledger
+from perdure.core.limits import GRACE_MS, PAGE_MAX
+from perdure.core.open_work import Entry, Work
+from perdure.core.records import (
+    ActivityTaskScheduled,
+    HeartbeatRecorded,
+    LeaseGranted,
+    Payload,
+    Record,
+    decode_body,
+    decode_event,
+)
+from perdure.core.state import Activity, Execution
+from perdure.core.task_queues import TaskQueues
+from perdure.errors import Internal, InvalidArgument
+from perdure.failures import Failure, failure_from_exception
+from perdure.store.memory import MemoryStore
+from perdure.worker.context import activity_context
+from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
+from perdure.worker.replay import Replayer
+
+WORKER_ID = "local"
+PAGE_BYTES = 2**53
+
+
+class Leases:
+    """When each live lease ends. A projection: fed with records, begun from open executions."""
+
+    def __init__(self) -> None:
+        self._ends: dict[Address, int] = {}
+        self._heap: list[tuple[int, int, Address]] = []
+        self._arrival = 0
+
+    def load(self, executions: Sequence[Execution], now_ms: int) -> None:
+        """Begin anew: downtime is not held against holders."""
+        self._ends.clear()
+        self._heap.clear()
+        for execution in executions:
+            for held in execution.activities.values():
+                if held.lease is not None:
+                    options = held.options
+                    length_ms = options.heartbeat_ms or options.start_to_close_ms
+                    grace_ms = now_ms + min(length_ms, GRACE_MS)
+                    address = _address(execution.workflow_id, held)
+                    self._put(address, max(held.lease.deadline_ms, grace_ms))
+
+    def apply(self, workflow_id: str, record: Record) -> None:
+        """Take in one record; an end that was overtaken is noticed when it comes up."""
+        if isinstance(record, LeaseGranted | HeartbeatRecorded):
+            address = Address(workflow_id, record.activity_id, record.generation, record.grant)
+            self._put(address, max(record.deadline_ms, self._ends.get(address, 0)))
+
+    def next_ms(self) -> int | None:
+        """When the next may end."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> list[AnyCommand]:
+        """What to propose at `now_ms`."""
+        proposals: list[AnyCommand] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            end_ms, _, address = heapq.heappop(self._heap)
+            if self._ends.get(address) == end_ms:
+                del self._ends[address]
+                proposals.append(ExpireLease(address))
+        return proposals
+
+    def _put(self, address: Address, end_ms: int) -> None:
+        self._ends[address] = end_ms
+        self._arrival += 1
+        heapq.heappush(self._heap, (end_ms, self._arrival, address))
+
+
+class Core:
+    """A store with everything that moves it on. Time is asked for, never waited for."""
+
+    def __init__(
+        self,
+        workflows: Sequence[Callable[..., Any]],
+        activities: Sequence[Callable[..., Any]],
+        *,
+        now_ms: Callable[[], int],
+        jitter: Jitter | None,
+        draw: Callable[[], float],
+        dlq_after_attempts: int,
+    ) -> None:
+        self.workflows = _by_name([workflow.definition_of(one) for one in workflows], "workflow")
+        self.activities = _by_name([activity.definition_of(one) for one in activities], "activity")
+        self._clock = now_ms
+        self._jitter = jitter
+        self._draw = draw
+        self._dlq_after_attempts = dlq_after_attempts
+        self._store = MemoryStore()
+        self._reached_ms = 0
+        self._starts = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything but the store."""
+        self._starts += 1
+        for replayer in getattr(self, "_replayers", {}).values():
+            replayer.close()
+        self._replayers: dict[str, Replayer] = {}
+        self._writer = self._store.writer()
+        now_ms = self.now_ms()
+        opened = self._writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
+        self.reader = self._store.reader()
+        self._ledger = Ledger(
+            self._writer,
+            epoch=opened.epoch,
+            n=opened.n,
+            last_hash=opened.last_hash,
+            key=opened.key,
+            draw=self._draw,
+            jitter=self._jitter,
+            dlq_after_attempts=self._dlq_after_attempts,
+        )
+        _, executions = self.reader.open_state()
+        self._leases = Leases()
+        self._leases.load(executions, now_ms)
+        self._queues = TaskQueues()
+        self._queues.load(executions, now_ms)
+
+    # --- commands -----------------------------------------------------------
+    def ask(self, command: AnyCommand) -> AnyAnswer:
+        """The answer to a command at this moment; what fell due before is done first."""
+        self.settle()
+        return self._commit(command, self.now_ms())
+
+    def settle(self) -> None:
+        """Do all that fell due by the clock, in order, each at its own due time."""
+        now_ms = self._clock()
+        while True:
+            dues = (self._queues.next_due_ms(), self._leases.next_ms())
+            due_ms = min((due for due in dues if due is not None), default=None)
+            if due_ms is None or due_ms > now_ms:
+                return
+            at_ms = max(due_ms, self._reached_ms)
+            for command in [*self._queues.due(at_ms), *self._leases.due(at_ms)]:
+                answer = self._commit(command, at_ms)
+                again_ms = answer.at_ms if isinstance(answer, Refusal) else 0
+                if again_ms and isinstance(command, FireTimer | TimeOutActivity):
+                    self._queues.refused(command, again_ms)
+
+    def _commit(self, command: AnyCommand, now_ms: int) -> AnyAnswer:
+        self._reached_ms = now_ms
+        batch = self._ledger.judge([command], now_ms)
+        if batch.aside:
+            raise Internal(f"the engine failed on {command}: {batch.aside[0].error}")
+        if batch.change is not None:
+            self._writer.commit(batch.change)
+        self._ledger.committed(batch)
+        if batch.change is not None:
+            for group in decode_body(batch.change.body).groups:
+                for record in group.records:
+                    self._leases.apply(group.workflow_id, record)
+                    self._queues.apply(group.workflow_id, now_ms, record, batch.n)
+        return batch.answers[0]
+
+    def now_ms(self) -> int:
+        """The engine's clock: the one given, never going back."""
+        self._reached_ms = max(self._reached_ms, self._clock())
+        return self._reached_ms
+
+    # --- looking ------------------------------------------------------------
+    def execution(self, workflow_id: str) -> Execution | None:
+        """The execution as it is now, or None."""
+        self.settle()
+        return self._ledger.execution(workflow_id)
+
+    def next_skip_ms(self) -> int | None:
+        """When the next timer, backoff or deadline of a caller falls due; parked tasks do not count."""
+        self.settle()
+        dues = (due_ms for due_ms, kind, _, _ in self._queues.deadlines() if kind != "parked")
+        return next(dues, None)
+
+    # --- workflow tasks -----------------------------------------------------
+    def run_workflow_tasks(self) -> int:
+        """Run every workflow task that is ready until none is; how many."""
+        ran = 0
+        while True:
+            self.settle()
+            ready = [
+                work
+                for work in self._queues.ready_workflows(self.now_ms())
+                if work.execution.workflow_type in self.workflows
+            ]
+            if not ready:
+                return ran
+            for work in ready:
+                self._run_workflow_task(work)
+                ran += 1
+
+    def _run_workflow_task(self, work: Work) -> None:
+        execution = work.execution
+        workflow_id = execution.workflow_id
+        cursor = (execution.consumed, execution.commands)
+        replayer = self._replayers.get(workflow_id)
+        if replayer is None:
+            definition = self.workflows[execution.workflow_type]
+            replayer = self._replayers[workflow_id] = Replayer(definition, workflow_id)
+        try:
+            replayer.feed(self._events_after(workflow_id, replayer.consumed))
+            steps = replayer.take_steps()
+        except workflow.NonDeterminism as problem:
+            self._evict(workflow_id)
+            failure = failure_from_exception(problem)
+            self.ask(FailWorkflowTask(workflow_id, *cursor, "mismatch", failure))
+            return
+        answer = self.ask(CompleteWorkflowTask(workflow_id, *cursor, replayer.consumed, steps))
+        if isinstance(answer, Refusal) or workflow_id not in self._queues.works:
+            self._evict(workflow_id)
+
+    def _events_after(self, workflow_id: str, after: int) -> list[Any]:
+        events: list[Any] = []
+        while True:
+            page = self.reader.events(workflow_id, after, PAGE_MAX, PAGE_BYTES)
+            events += map(decode_event, page)
+            if len(page) < PAGE_MAX:
+                return events
+            after = events[-1].event_id
+
+    def _evict(self, workflow_id: str) -> None:
+        replayer = self._replayers.pop(workflow_id, None)
+        if replayer is not None:
+            replayer.close()
+
+    # --- activities ---------------------------------------------------------
+    def grant(
+        self,
+        task_queue: str,
+        worker_id: str,
+        types: Sequence[str] | None,
+        poll_id: str | None = None,
+    ) -> tuple[Execution, Activity] | None:
+        """Lease the first activity that is ready there to a holder without a session."""
+        self.settle()
+        for entry in self._queues.ready_activities(task_queue, self.now_ms()):
+            if types is None or entry.activity.activity_type in types:
+                if self._grant(entry, worker_id, poll_id):
+                    return entry.work.execution, entry.activity
+        return None
+
+    def _grant(self, entry: Entry, worker_id: str, poll_id: str | None) -> bool:
+        held = entry.activity
+        command = GrantLease(
+            entry.work.workflow_id,
+            held.activity_id,
+            held.generation,
+            held.grant + 1,
+            held.attempt,
+            worker_id,
+            None,
+            poll_id,
+        )
+        return not isinstance(self.ask(command), Refusal)
+
+    def token(self, workflow_id: str, held: Activity) -> str:
+        """The token of the activity's newest grant."""
+        return seal(_address(workflow_id, held), self._ledger.key)
+
+    def input_of(self, workflow_id: str, held: Activity) -> Payload | None:
+        """The activity's input, wherever it is kept."""
+        if held.input is None or not values.is_reference(held.input):
+            return held.input
+        raw = self._writer.event(workflow_id, held.scheduled_event_id)
+        event = None if raw is None else decode_event(raw)
+        return event.input if isinstance(event, ActivityTaskScheduled) else None
+
+    def run_activities(self) -> int:
+        """Run every registered activity that is ready now, once each; how many."""
+        self.settle()
+        ran = 0
+        for entry in self._queues.ready_activities(None, self.now_ms()):
+            if entry.activity.activity_type in self.activities:
+                ran += self._grant(entry, WORKER_ID, None) and self._run_activity(entry)
+        return ran
+
+    def _run_activity(self, entry: Entry) -> bool:
+        held, workflow_id = entry.activity, entry.work.workflow_id
+        token = self.token(workflow_id, held)
+        beats: list[Payload | None] = []
+
+        def heartbeat(details: Payload | None) -> None:
+            beats.append(details)
+            command = RecordHeartbeat(token, 0, details, details is not None)
+            if isinstance(self.ask(command), Refusal):
+                context.cancel("stale")
+
+        context = activity_context(
+            workflow_id=workflow_id,
+            workflow_type=entry.work.execution.workflow_type,
+            activity_id=held.activity_id,
+            activity_type=held.activity_type,
+            generation=held.generation,
+            grant=held.grant,
+            attempt=held.attempt,
+            token=token,
+            details=held.details,
+            heartbeat=heartbeat,
+        )
+        definition = self.activities[held.activity_type]
+        outcome = _call(definition, context, self.input_of(workflow_id, held))
+        if isinstance(outcome, Failure):
+            self.ask(FailActivity(token, outcome))
+        elif outcome is not None:
+            self.ask(CompleteActivity(token, outcome))
+        return True
+
+
+def _call(
+    definition: activity.Definition, context: activity.ActivityContext, payload: Payload | None
+) -> Outcome:
+    try:
+        with activity.bound(context):
+            args, kwargs = values.bind_input(definition.function, payload)
+            result = definition.function(*args, **kwargs)
+            if definition.is_async:
+                result = asyncio.run(result)
+    except BaseException as problem:  # noqa: BLE001 - whatever it is, it becomes the report
+        return outcome_of(problem)
+    return outcome_of_result(result)
+
+
+def _address(workflow_id: str, held: Activity) -> Address:
+    return Address(workflow_id, held.activity_id, held.generation, held.grant)
+
+
+def _by_name(definitions: Sequence[Any], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for definition in definitions:
+        if found.setdefault(definition.name, definition) is not definition:
+            raise InvalidArgument(f"two {what} functions are named {definition.name!r}")
+    return found

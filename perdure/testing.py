@@ -1,0 +1,156 @@
+"""LocalEngine and ManualClock: the engine in this process, for tests that never wait.
+
+The same core, store protocol and replay as a node, without sockets, threads or sleeping. Time is a ManualClock's, chance a
+seed's. Every call first does all that fell due by the clock, in order, each at its own due time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perdure import local
+from perdure.answers import Answer, Page
+from perdure.core.facts import Jitter
+from perdure.errors import InvalidArgument
+from perdure.failures import Failure
+from perdure.local_client import LocalClient
+
+__all__ = ["LocalEngine", "ManualClock"]
+
+# A workflow that sleeps in a loop for ever would keep run_until_idle for ever.
+ROUNDS_MAX = 100_000
+
+
+class ManualClock:
+    """Time that stands still until it is told to go on. `now_ms`: whole milliseconds."""
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._now_ms = _length("start_ms", start_ms)
+
+    @property
+    def now_ms(self) -> int:
+        """What time it is."""
+        return self._now_ms
+
+    def advance_ms(self, n: int) -> None:
+        """Let `n` milliseconds pass; InvalidArgument for a negative number: time never goes back."""
+        self._now_ms += _length("n", n)
+
+
+class LocalEngine:
+    """A whole engine in memory. `client` has the methods of perdure.Client; what is returned has attributes.
+
+    `workflows` and `activities` are defined functions (an activity may also be left out: then its tasks wait to be
+    polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws. All methods raise perdure.errors.
+    """
+
+    def __init__(
+        self,
+        workflows: Sequence[Callable[..., Any]] = (),
+        activities: Sequence[Callable[..., Any]] = (),
+        clock: ManualClock | None = None,
+        jitter: Jitter | None = None,
+        seed: int = 0,
+        dlq_after_attempts: int = 5,
+    ) -> None:
+        self.clock = clock or ManualClock(0)
+        self._core = local.Core(
+            workflows,
+            activities,
+            now_ms=lambda: self.clock.now_ms,
+            jitter=jitter,
+            draw=random.Random(seed).random,
+            dlq_after_attempts=dlq_after_attempts,
+        )
+        self.client = LocalClient(self._core)
+
+    # --- running ------------------------------------------------------------
+    def run_workflow_tasks(self) -> int:
+        """Run every workflow task that is ready, those that become ready meanwhile too; how many."""
+        return self._core.run_workflow_tasks()
+
+    def run_activities(self) -> int:
+        """Run, for real, every registered activity that is ready now, once each; how many."""
+        return self._core.run_activities()
+
+    def run_until_idle(self, skip_time: bool = True) -> None:
+        """Run all that can run. With `skip_time` the clock jumps over timers and backoffs.
+
+        The leases of tasks polled by hand, and parked workflow tasks, are not waited for.
+        """
+        for _ in range(ROUNDS_MAX):
+            if self.run_workflow_tasks() or self.run_activities():
+                continue
+            if not skip_time or not self._skip():
+                return
+        raise InvalidArgument(f"not idle after {ROUNDS_MAX} rounds: does a workflow loop for ever?")
+
+    def _skip(self) -> bool:
+        due_ms = self._core.next_skip_ms()
+        if due_ms is None:
+            return False
+        self.clock.advance_ms(max(0, due_ms - self.clock.now_ms))
+        return True
+
+    def restart(self) -> None:
+        """Forget everything but the store, as when a node is started again.
+
+        Tasks that were polled count as held elsewhere: their leases live on, for min(lease, 10 000) ms at least.
+        """
+        self._core.restart()
+
+    # --- activities by hand -------------------------------------------------
+    def poll_activity_task(
+        self,
+        task_queue: str = "default",
+        worker_id: str = "w1",
+        types: Sequence[str] | None = None,
+    ) -> Answer | None:
+        """One task (token, workflow_id, activity_id, type, attempt, input, heartbeat_details, …) or None."""
+        return self.client.poll_activity_task(task_queue, worker_id, types)
+
+    def complete_activity_task(self, token: str, result: Any = None) -> None:
+        """Report that the attempt is done. FailedPrecondition if the token is not live."""
+        self.client.complete_activity_task(token, result)
+
+    def fail_activity_task(self, token: str, failure: Failure) -> str:
+        """Report that the attempt failed: "Retrying", "DeadLettered" or "Dropped"."""
+        return self.client.fail_activity_task(token, failure)
+
+    def record_heartbeat(self, token: str, details: Any = None) -> int:
+        """Move the lease's deadline, keep `details` (None: those before); the new deadline."""
+        return self.client.record_heartbeat(token, details)
+
+    # --- looking ------------------------------------------------------------
+    def describe_workflow(self, workflow_id: str) -> Answer:
+        """As Client.describe_workflow."""
+        return self.client.describe_workflow(workflow_id)
+
+    def history(self, workflow_id: str) -> list[Answer]:
+        """As Client.history."""
+        return self.client.history(workflow_id)
+
+    def list_dead_letters(self, **filters: Any) -> Page:
+        """As Client.list_dead_letters; the page is a list of its entries as well."""
+        return self.client.list_dead_letters(**filters)
+
+    def redrive_dead_letter(self, workflow_id: str, activity_id: str) -> None:
+        """As Client.redrive_dead_letter."""
+        self.client.redrive_dead_letter(workflow_id, activity_id)
+
+    def fail_dead_letter(self, workflow_id: str, activity_id: str) -> None:
+        """As Client.fail_dead_letter."""
+        self.client.fail_dead_letter(workflow_id, activity_id)
+
+    def complete_dead_letter(self, workflow_id: str, activity_id: str, result: Any) -> None:
+        """As Client.complete_dead_letter."""
+        self.client.complete_dead_letter(workflow_id, activity_id, result)
+
+
+def _length(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgument(f"{name} must be a whole number of milliseconds, at least 0", field=name)
+    return value
+

@@ -1,0 +1,254 @@
+"""What the operations of the public protocol are asked with, one struct each.
+
+Building or decoding one checks it: InvalidArgument, or msgspec's own error, names the field.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from perdure.errors import InvalidArgument
+from perdure.failures import Failure
+from perdure.wire_checks import (
+    INTEGER_MAX,
+    PAGE_MAX,
+    check_id,
+    check_name,
+    check_names,
+    check_text,
+)
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+WorkflowStatus = Literal[
+    "Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew"
+]
+PendingState = Literal["Scheduled", "Leased", "Retrying", "DeadLettered"]
+
+ABSENT = msgspec.Raw()
+"""Stands in a payload field that was not sent."""
+
+
+# --- arguments ---------------------------------------------------------------
+class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The arguments of one operation. Building one raises InvalidArgument naming the field."""
+
+
+class Ping(Args, frozen=True):
+    """Is a node there, and what time is it?"""
+
+
+class WorkerEndpoint(Args, frozen=True):
+    """Where do workers of this node connect? For `perdure worker --connect`."""
+
+
+class StartOptions(Args, frozen=True):
+    """There are none yet."""
+
+
+class StartWorkflow(Args, frozen=True):
+    """Take the id and begin."""
+
+    type: str
+    workflow_id: str
+    input: msgspec.Raw = ABSENT
+    request_id: str | None = None
+    task_queue: str = "default"
+    options: StartOptions | None = None
+
+    def __post_init__(self) -> None:
+        check_name("type", self.type)
+        check_id("workflow_id", self.workflow_id)
+        check_name("task_queue", self.task_queue)
+        if self.request_id is not None:
+            check_id("request_id", self.request_id)
+
+
+class OfWorkflow(Args, frozen=True):
+    """An operation on one workflow."""
+
+    workflow_id: str
+
+    def __post_init__(self) -> None:
+        check_id("workflow_id", self.workflow_id)
+
+
+class GetResult(OfWorkflow, frozen=True):
+    """The result, waited for at most `wait_ms`."""
+
+    wait_ms: Count | None = None
+
+
+class DescribeWorkflow(OfWorkflow, frozen=True):
+    """The workflow's state, as `wf describe --json`."""
+
+
+class GetHistory(OfWorkflow, frozen=True):
+    """The workflow's events with an id above `after`."""
+
+    after: Count | None = None
+    limit: Limit | None = None
+
+
+class ListWorkflows(Args, frozen=True):
+    """Workflows that match every filter given, newest first. `older_than_ms` is an age."""
+
+    type: str | None = None
+    status: WorkflowStatus | None = None
+    pending_state: PendingState | None = None
+    failure_type: str | None = None
+    activity_type: str | None = None
+    older_than_ms: Count | None = None
+    limit: Limit | None = None
+    page: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("type", self.type)
+        check_text("failure_type", self.failure_type)
+        check_text("activity_type", self.activity_type)
+        check_text("page", self.page)
+
+
+class ListDeadLetters(Args, frozen=True):
+    """Dead letters that match every filter given, oldest first. `older_than_ms` is an age.
+
+    With both `workflow_id` and `activity_id` the entry is whole: failures, input, details.
+    """
+
+    workflow_id: str | None = None
+    activity_id: str | None = None
+    activity_type: str | None = None
+    failure_type: str | None = None
+    older_than_ms: Count | None = None
+    limit: Limit | None = None
+    page: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("workflow_id", "activity_id", "activity_type", "failure_type", "page"):
+            check_text(field, getattr(self, field))
+
+
+class OfDeadLetter(Args, frozen=True):
+    """An operator's decision about one dead letter."""
+
+    workflow_id: str
+    activity_id: str
+
+    def __post_init__(self) -> None:
+        check_id("workflow_id", self.workflow_id)
+        check_id("activity_id", self.activity_id)
+        request_id: str | None = getattr(self, "request_id", None)
+        if request_id is not None:
+            check_id("request_id", request_id)
+
+
+class RedriveDeadLetter(OfDeadLetter, frozen=True):
+    """Try it again, from attempt 1. A new `input` is not possible yet."""
+
+    input: msgspec.Raw = ABSENT
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.input is not ABSENT:
+            raise InvalidArgument("input: a redrive with a new input is not available yet")
+
+
+class FailDeadLetter(OfDeadLetter, frozen=True):
+    """Let the workflow see the last failure."""
+
+    request_id: str | None = None
+
+
+class CompleteDeadLetter(OfDeadLetter, frozen=True):
+    """It was done by hand, with this result."""
+
+    result: msgspec.Raw
+    request_id: str | None = None
+
+
+class PollActivityTask(Args, frozen=True):
+    """One task, waited for at most `wait_ms`, whose lease names no session."""
+
+    worker_id: str
+    task_queue: str = "default"
+    types: tuple[str, ...] | None = None
+    wait_ms: Count | None = None
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("worker_id", self.worker_id)
+        check_name("task_queue", self.task_queue)
+        if self.types is not None:
+            check_names("types", self.types)
+        if self.request_id is not None:
+            check_id("request_id", self.request_id)
+
+
+class OfToken(Args, frozen=True):
+    """A report about the attempt that `token` names."""
+
+    token: str
+
+    def __post_init__(self) -> None:
+        check_text("token", self.token)
+
+
+class CompleteActivityTask(OfToken, frozen=True):
+    """The attempt is done."""
+
+    result: msgspec.Raw
+
+
+class FailureArgs(Args, frozen=True):
+    """A failure as it is sent: see perdure.failures.Failure."""
+
+    type: str
+    message: str = ""
+    non_retryable: bool = False
+    retry_after_ms: Count | None = None
+    details: Any = None
+    stack: str | None = None
+    cause: Failure | None = None
+    type_chain: tuple[str, ...] = ()
+
+    def to_failure(self) -> Failure:
+        """The failure itself, cut to its bounds; InvalidArgument naming what does not fit."""
+        return Failure(**{name: getattr(self, name) for name in self.__struct_fields__})
+
+
+class FailActivityTask(OfToken, frozen=True):
+    """The attempt failed."""
+
+    failure: FailureArgs
+
+
+class RecordHeartbeat(OfToken, frozen=True):
+    """The attempt lives; `details`, if sent, are what the next one starts with."""
+
+    details: msgspec.Raw = ABSENT
+
+
+OPERATIONS: dict[str, type[Args]] = {
+    kind.__name__: kind
+    for kind in (
+        Ping,
+        WorkerEndpoint,
+        StartWorkflow,
+        GetResult,
+        DescribeWorkflow,
+        GetHistory,
+        ListWorkflows,
+        ListDeadLetters,
+        RedriveDeadLetter,
+        FailDeadLetter,
+        CompleteDeadLetter,
+        PollActivityTask,
+        CompleteActivityTask,
+        FailActivityTask,
+        RecordHeartbeat,
+    )
+}
+NOT_YET = frozenset({"SignalWorkflow", "QueryWorkflow", "CancelWorkflow", "TerminateWorkflow"})

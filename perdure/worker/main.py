@@ -1,0 +1,205 @@
+"""What a worker process does, from its first line to its last: beside a node, or on its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+import psutil
+import zmq
+
+from perdure import logs, registry
+from perdure.clock import boottime_ms
+from perdure.core import limits
+from perdure.core.boot import Boot
+from perdure.core.ids import Session
+from perdure.errors import InvalidArgument
+from perdure.worker.endpoints import workers_endpoint
+from perdure.worker.session import Config, Worker
+from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
+
+SLOTS_DEFAULT = 10
+QUEUES_DEFAULT = ("default",)
+EXIT_BAD_INPUT = 2
+EXIT_AT_ONCE = 1
+HASH_SEED = "PYTHONHASHSEED"
+# Threads that compute hand the interpreter over this often, so that the main loop gets its turn.
+SWITCH_SECONDS = 0.001
+
+
+class AppCheck(NamedTuple):
+    """Whether the applications can be loaded, why not (one line), and what they define."""
+
+    ok: bool
+    message: str
+    workflow_types: tuple[str, ...]
+    activity_types: tuple[str, ...]
+
+
+def check_apps(apps: Sequence[str], cwd: str) -> AppCheck:
+    """Import the applications in this process, modules of `cwd` first, and say what came of it."""
+    try:
+        found = load_apps(apps, cwd)
+    except InvalidArgument as refusal:
+        return AppCheck(False, " ".join(refusal.message.split()), (), ())
+    return AppCheck(True, "", tuple(found.workflows), tuple(found.activities))
+
+
+def load_apps(apps: Sequence[str], cwd: str) -> registry.Registry:
+    """The workflows and activities of these modules; InvalidArgument where one can't be loaded."""
+    directory = os.path.abspath(cwd)
+    # In front of everything, whoever put it elsewhere: the user's `actors` is not ours.
+    sys.path[:] = [directory, *(entry for entry in sys.path if entry != directory)]
+    return registry.load(apps)
+
+
+def main(boot: Boot) -> None:
+    """The life of a local worker: until the root says Stop. `boot.options`: see `perdure.core.boot`.
+
+    Does not return where user's code is still running at the end: the process exits with 0.
+    """
+    logs.configure(boot.log_json)
+    options = boot.options
+    sys.setswitchinterval(SWITCH_SECONDS)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    control = ControlLink(context, boot)
+    control.hello()
+    try:
+        found = load_apps(options.get("apps", ()), options.get("cwd", "."))
+    except InvalidArgument as refusal:
+        control.failed(EXIT_BAD_INPUT, " ".join(refusal.message.split()))
+        control.close()
+        context.term()
+        sys.exit(EXIT_BAD_INPUT)
+    config = _config(
+        found,
+        worker_id=options.get("worker_id", boot.role),
+        node=boot.node,
+        session=Session(boot.node, options["ordinal"]),
+        slots=options.get("slots", SLOTS_DEFAULT),
+        queues=tuple(options.get("queues", QUEUES_DEFAULT)),
+    )
+    inbox = Inbox()
+    worker = Worker(config, GatewayLink(context, boot.workers_endpoint), control, inbox)
+    is_quiet = worker.run()
+    worker.close()
+    context.term()
+    if not (is_quiet and _only_daemons()):
+        _exit(0)
+
+
+def run_external(
+    apps: Sequence[str],
+    cwd: str,
+    endpoint: str,
+    slots: int = SLOTS_DEFAULT,
+    queues: Sequence[str] = QUEUES_DEFAULT,
+    *,
+    worker_id: str | None = None,
+    grace_ms: int = limits.GRACE_MS,
+    log_json: bool = True,
+) -> int:
+    """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.
+
+    `endpoint` is a node's public one. A second signal ends the process at once. InvalidArgument
+    where an application can't be loaded, Unavailable where no node answers. With PYTHONHASHSEED
+    unset, the process executes itself again with it set, so that sets of texts have one order.
+    """
+    if HASH_SEED not in os.environ:
+        os.environ[HASH_SEED] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    logs.configure(log_json)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    found = load_apps(apps, cwd)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    config = _config(
+        found,
+        worker_id=worker_id or _own_name(),
+        node="",
+        session=None,
+        slots=slots,
+        queues=tuple(queues) or QUEUES_DEFAULT,
+    )
+    inbox = Inbox()
+    worker = Worker(config, GatewayLink(context, workers_endpoint(endpoint)), None, inbox)
+    _stop_on_signals(worker, inbox, grace_ms)
+    is_quiet = worker.run()
+    worker.close()
+    context.term()
+    if not (is_quiet and _only_daemons()):
+        _exit(0)
+    return 0
+
+
+def _config(
+    found: registry.Registry,
+    *,
+    worker_id: str,
+    node: str,
+    session: Session | None,
+    slots: int,
+    queues: tuple[str, ...],
+) -> Config:
+    return Config(
+        worker_id=worker_id,
+        node=node,
+        pid=os.getpid(),
+        pid_started=psutil.Process().create_time(),
+        session=session,
+        slots=slots,
+        queues=queues,
+        activities=found.activities,
+        workflows=found.workflows,
+    )
+
+
+def _own_name() -> str:
+    """A name of this process that fits the rules for worker names."""
+    host = "".join(c if c.isalnum() and c.isascii() or c in "-." else "-" for c in socket.gethostname())
+    return f"{host[:64] or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+def _stop_on_signals(worker: Worker, inbox: Inbox, grace_ms: int) -> None:
+    told = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            _exit(EXIT_AT_ONCE)
+        told = True
+        inbox.post(worker.stop, grace_ms)
+
+    owner = os.getpid()
+
+    def forked() -> None:
+        # A process that an activity forks is ended by SIGTERM like any other.
+        if os.getpid() != owner:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    os.register_at_fork(after_in_child=forked)
+
+
+def _only_daemons() -> bool:
+    """Whether the end of the interpreter has nobody to wait for."""
+    mine = threading.current_thread()
+    return all(thread.daemon or thread is mine for thread in threading.enumerate())
+
+
+def _exit(code: int) -> NoReturn:
+    """End without waiting for threads that may never end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # Nobody reads it any more.
+    os._exit(code)

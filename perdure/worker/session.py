@@ -1,0 +1,256 @@
+"""The main loop of a worker: one thread, two sockets, an inbox, and what is due.
+
+Level-triggered: at every hello, when it begins to drain, and every second it says all that it holds;
+the node works out what got lost on the way. Nothing is waited for except in `_wait`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import zmq
+
+from perdure import activity, logs, workflow
+from perdure.clock import boottime_ms
+from perdure.core import limits, links
+from perdure.core.ids import Session
+from perdure.log_names import LogName
+from perdure.worker.activities import Activities
+from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
+from perdure.worker.attempts import Runner
+from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
+from perdure.worker.workflows import Workflows
+
+HELLO_AGAIN_MS = 1_000
+WORKFLOW_SLOTS = 100
+# The supervisor allows a worker its grace and 500 ms more.
+GOODBYE_MS = 250
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this worker is and what it runs."""
+
+    worker_id: str
+    node: str
+    pid: int
+    pid_started: float
+    session: Session | None
+    slots: int
+    queues: tuple[str, ...]
+    activities: Mapping[str, activity.Definition]
+    workflows: Mapping[str, workflow.Definition]
+
+
+class Worker:
+    """A worker session with the node behind `gateway`; `control` is a local worker's line to its root."""
+
+    def __init__(
+        self, config: Config, gateway: GatewayLink, control: ControlLink | None, inbox: Inbox
+    ) -> None:
+        self._config = config
+        self._gateway = gateway
+        self._control = control
+        self._inbox = inbox
+        self._asks = Asks()
+        self._runner = Runner(config.activities, inbox)
+        self.activities = Activities(self._runner, config.slots, self._asks, gateway)
+        self.workflows = Workflows(config.workflows, inbox, self._asks, gateway)
+        self._newest = 0
+        self._ready = False
+        self._history = ""
+        self._hello_at_ms: int | None = None
+        self._sync_at_ms: int | None = None
+        self._stop_at_ms: int | None = None
+        self._gone_at_ms: int | None = None
+        self._poller = zmq.Poller()
+        for source in (gateway.socket, gateway.monitor, control and control.socket, inbox.fd):
+            if source is not None:
+                self._poller.register(source, zmq.POLLIN)
+
+    def run(self) -> bool:
+        """Serve until stopped; True when nothing of a user's code is left running."""
+        if self._control is not None:
+            self._control.hello()
+        while not self._over(boottime_ms()):
+            self._wait()
+            now_ms = boottime_ms()
+            self._inbox.drain(now_ms)
+            self._receive(now_ms)
+            self._do_due(now_ms)
+            self._gateway.flush()
+        self._gateway.send(TO_GATEWAY, links.WorkerBye())
+        self._gateway.flush()
+        logs.logger().info(LogName.WORKER_STOPPED, worker=self._config.worker_id)
+        return self._runner.is_quiet and not self.workflows.running
+
+    def stop(self, grace_ms: int, now_ms: int) -> None:
+        """Begin the orderly end: take nothing more, and go when all is done or `grace_ms` is over."""
+        stop_at_ms = now_ms + grace_ms
+        if self._stop_at_ms is not None:
+            self._stop_at_ms = min(self._stop_at_ms, stop_at_ms)
+            return
+        self._stop_at_ms = stop_at_ms
+        logs.logger().info(LogName.WORKER_STOPPING, worker=self._config.worker_id)
+        self._say_sync(now_ms)
+        self.activities.drain(now_ms)
+        self.workflows.drain(now_ms)
+
+    # --- the loop ---------------------------------------------------------------------
+    def _wait(self) -> None:
+        timeout_ms = 0
+        if self._inbox.arm():
+            next_ms = self._next_ms()
+            if next_ms is not None:
+                timeout_ms = max(0, next_ms - boottime_ms())
+            else:
+                timeout_ms = -1
+        if self._inbox.fd in dict(self._poller.poll(timeout_ms)):
+            self._inbox.clear()
+
+    def _next_ms(self) -> int | None:
+        times = (
+            self._hello_at_ms,
+            self._sync_at_ms,
+            self._stop_at_ms,
+            self._gone_at_ms,
+            self._asks.next_ms() if self._gateway.welcomed else None,
+            self.activities.next_ms(),
+            self.workflows.replays.next_ms(),
+        )
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def _receive(self, now_ms: int) -> None:
+        if self._control is not None:
+            for order in self._control.receive():
+                self._obey(order, now_ms)
+        change = self._gateway.change()
+        if change is not None:
+            self._hello_at_ms = None
+            if change:
+                self._say_hello(now_ms)
+        for message in self._gateway.receive():
+            self._take(message, now_ms)
+
+    def _do_due(self, now_ms: int) -> None:
+        if self._hello_at_ms is not None and now_ms >= self._hello_at_ms:
+            self._say_hello(now_ms)
+        if self._sync_at_ms is not None and now_ms >= self._sync_at_ms:
+            self._say_sync(now_ms)
+        if self._gateway.welcomed:
+            for entry in self._asks.due(now_ms):
+                self._gateway.send(entry.dest, entry.message)
+        self.activities.due(now_ms)
+        replays_ms = self.workflows.replays.next_ms()
+        if replays_ms is not None and now_ms >= replays_ms:
+            self.workflows.replays.watch(now_ms)
+        if self._stop_at_ms is not None and now_ms >= self._stop_at_ms:
+            self._end_grace(now_ms)
+
+    # --- messages ---------------------------------------------------------------------
+    def _obey(self, order: links.FromRoot, now_ms: int) -> None:
+        assert self._control is not None
+        match order:
+            case links.Ping(n):
+                self._control.say(links.Pong(n))
+            case links.Stop(grace_ms):
+                self.stop(grace_ms, now_ms)
+            case links.Peers() | links.SessionDead() | links.Sessions():
+                pass  # Said to every child; a worker has one peer, its gateway.
+
+    def _take(self, message: links.ToWorker, now_ms: int) -> None:
+        match message:
+            case links.ActivityTask():
+                self._newest = max(self._newest, message.n)
+                self.activities.take(message, now_ms)
+            case links.WorkflowTask():
+                self._newest = max(self._newest, message.n)
+                self.workflows.take(message, now_ms)
+            case links.Answer():
+                self._newest = max(self._newest, message.commit)
+                self.activities.answered(message.n, message.answer, now_ms)
+                self.workflows.answered(message.n, message.answer, now_ms)
+            case links.Page():
+                self.workflows.page(message, now_ms)
+            case links.CancelTask():
+                self.activities.cancel(message.token, message.reason)
+            case links.DropWorkflow():
+                self.workflows.drop(message.workflow_id)
+            case links.WorkerWelcome():
+                self._welcome(message, now_ms)
+            case links.HistoryChanged():
+                self._history_is(message.history)
+                self._say_again(TO_HISTORY)
+
+    def _say_hello(self, now_ms: int) -> None:
+        config = self._config
+        self._gateway.hello(
+            links.WorkerHello(
+                config.worker_id,
+                config.pid,
+                config.pid_started,
+                config.node,
+                limits.PROTOCOL_VERSION,
+                config.session,
+            )
+        )
+        self._hello_at_ms = now_ms + HELLO_AGAIN_MS
+
+    def _welcome(self, message: links.WorkerWelcome, now_ms: int) -> None:
+        self._hello_at_ms = None
+        self._gateway.welcomed = True
+        self._history_is(message.history)
+        self._say_sync(now_ms)
+        # Of what was said before nobody knows how far it came.
+        self._say_again(None)
+        if not self._ready:
+            self._ready = True
+            logs.logger().info(LogName.WORKER_READY, worker=self._config.worker_id)
+            if self._control is not None:
+                self._control.ready()
+
+    def _history_is(self, incarnation: str) -> None:
+        if incarnation != self._history:
+            self._history = incarnation
+            self.workflows.history_changed()
+
+    def _say_again(self, dest: bytes | None) -> None:
+        for entry in self._asks.all(dest):
+            self._gateway.send(entry.dest, entry.message)
+
+    def _say_sync(self, now_ms: int) -> None:
+        config = self._config
+        self._sync_at_ms = now_ms + limits.SYNC_MS
+        if not self._gateway.welcomed:
+            return
+        self._gateway.send(
+            TO_BOTH,
+            links.Sync(
+                config.worker_id,
+                config.queues,
+                tuple(config.activities),
+                tuple(config.workflows),
+                config.slots,
+                WORKFLOW_SLOTS,
+                self.activities.tokens(),
+                self.workflows.held(),
+                self._newest,
+                self._stop_at_ms is not None,
+            ),
+        )
+
+    # --- the end ------------------------------------------------------------------------
+    def _over(self, now_ms: int) -> bool:
+        if self._stop_at_ms is None:
+            return False
+        if self._gone_at_ms is not None and now_ms >= self._gone_at_ms:
+            return True
+        busy = self.activities.running or self.workflows.running or self._runner.coroutines
+        return not busy and len(self._asks) == 0
+
+    def _end_grace(self, now_ms: int) -> None:
+        self._stop_at_ms = now_ms + limits.RESEND_MAX_MS  # It has passed; never again.
+        if self._gone_at_ms is None:
+            self.activities.hand_back(now_ms)
+            self.workflows.hand_back(now_ms)
+            self._gone_at_ms = now_ms + GOODBYE_MS

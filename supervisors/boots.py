@@ -1,0 +1,76 @@
+"""What each child is told at its start: a fresh incarnation, where everything is, and its role's
+options.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+from msgspec import msgpack
+
+from perdure.core import links
+from perdure.core.boot import Boot
+from perdure.core.ids import Session
+from supervisors.child_spec import ChildSpec, Kind
+from supervisors.config import NodeConfig
+
+
+class Boots:
+    """Makes the Boot of every start of every child of one node start."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        node: str,
+        data_dir: str,
+        run_dir: str,
+        public: tuple[str, ...],
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._data_dir = data_dir
+        self._run_dir = run_dir
+        self._public = public
+        self.root_endpoint = f"ipc://{run_dir}/root"
+        self.grace_ms = config.grace_ms
+
+    def make(self, spec: ChildSpec, session: Session | None) -> Boot:
+        """The Boot of a new life of this child; `session` is a worker's."""
+        fresh = secrets.token_hex(5)
+        inbox = "" if spec.kind is Kind.WORKER else f"ipc://{self._run_dir}/{spec.id[:2]}.{fresh}"
+        return Boot(
+            role=spec.id,
+            incarnation=f"{spec.id}.{fresh}",
+            node=self._node,
+            data_dir=self._data_dir,
+            run_dir=self._run_dir,
+            root_endpoint=self.root_endpoint,
+            inbox_endpoint=inbox,
+            public_endpoints=self._public,
+            workers_endpoint=f"ipc://{self._run_dir}/workers",
+            log_json=self._config.log_json,
+            options=self._options(spec, session),
+        )
+
+    @staticmethod
+    def pack(boot: Boot) -> bytes:
+        """The Boot as it goes to the child."""
+        return msgpack.encode(boot)
+
+    def _options(self, spec: ChildSpec, session: Session | None) -> dict[str, Any]:
+        config = self._config
+        if spec.kind is Kind.WORKER and session is not None:
+            return {
+                "apps": config.apps,
+                "cwd": os.path.abspath(config.cwd),
+                "slots": config.slots,
+                "queues": config.queues,
+                "ordinal": session.ordinal,
+                "grace_ms": config.grace_ms,
+                "worker_id": f"{spec.id}@{self._node.rpartition('.')[2]}",
+            }
+        if spec.id == links.HISTORY:
+            return {"dlq_after_attempts": config.dlq_after_attempts, "seed": config.seed}
+        return {}

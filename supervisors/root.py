@@ -1,0 +1,157 @@
+"""The root of a node: the main thread that starts, watches and kills every process of the tree.
+
+Supervisors decide (threads of their own), this thread does. It waits in one place, for requests of
+supervisors, messages of children, deaths, signals and its own timers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+
+import psutil
+import zmq
+from msgspec import msgpack
+
+from perdure.clock import wall_ms
+from perdure.log_names import LogName
+from perdure.logs import configure, logger
+from perdure.node_client import NodeInfo
+from perdure.process import Checked
+from supervisors.child_spec import SupervisorSpec, check_tree
+from supervisors.config import EXIT_BAD_INPUT, Endpoints, NodeConfig, check_config
+from supervisors.node import EXIT_ESCALATED, Node
+from supervisors.node_files import NodeFiles, Refused
+from supervisors.processes import Launcher, StartFailed
+from supervisors.signals import Signals
+from supervisors.tree import node_tree
+
+CHECK_APPS = "perdure.worker.main:check_apps"
+
+
+def run_node(
+    config: NodeConfig, *, tree: SupervisorSpec | None = None, check_apps: str = CHECK_APPS
+) -> int:
+    """Run a node in this process's main thread until it is stopped; the exit status.
+
+    0: stopped in order. 1: a supervisor gave up, or a second signal came. 2: bad input. 6: the data
+    directory or an endpoint is held. One line on standard error says why. `tree` and `check_apps`
+    are for tests of the tree itself.
+    """
+    configure(config.log_json)
+    endpoints = Endpoints()
+    files = NodeFiles(config.data_dir)
+    launcher = Launcher()
+    signals = Signals()
+    is_open = False
+    try:
+        check_config(config)
+        tree = tree or node_tree(workers=config.workers, grace_ms=config.grace_ms)
+        check_tree(tree)
+        files.open()
+        is_open = True
+        launcher.warm_up(str(files.run_dir))
+        public = (f"ipc://{files.run_dir}/public", *endpoints.claim(config.bind))
+        _check_apps(config, launcher, signals, check_apps)
+        is_open = False
+        return _serve(config, tree, files, launcher, signals, public)
+    except Refused as refused:
+        if is_open:
+            files.undo()
+        _complain(refused.message)
+        return refused.exit_code
+    finally:
+        signals.close()
+        launcher.close()
+        endpoints.close()
+
+
+def _serve(
+    config: NodeConfig,
+    tree: SupervisorSpec,
+    files: NodeFiles,
+    launcher: Launcher,
+    signals: Signals,
+    public: tuple[str, ...],
+) -> int:
+    name = f"node.{secrets.token_hex(5)}"
+    started_wall_ms = wall_ms()
+
+    def announce() -> None:
+        info = NodeInfo(
+            pid=os.getpid(),
+            pid_started=psutil.Process().create_time(),
+            node=name,
+            endpoint=public[0],
+            root=f"ipc://{files.run_dir}/root",
+            run_dir=str(files.run_dir),
+            endpoints=public,
+        )
+        files.write_node(info)
+        _print_ready(public)
+
+    node = Node(
+        config=config,
+        tree=tree,
+        name=name,
+        files=files,
+        launcher=launcher,
+        signals=signals,
+        public=public,
+        started_wall_ms=started_wall_ms,
+        announce=announce,
+    )
+    try:
+        code, reason = node.run()
+    finally:
+        node.close()
+        files.close()
+    if reason:
+        _complain(reason)
+    logger(node=name).info(LogName.NODE_STOPPED, exit_code=code, reason=reason)
+    return code
+
+
+def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target: str) -> None:
+    """Import the applications once, in a process of their own, before anything is started."""
+    try:
+        handle, reader = launcher.start_check(target, config.apps, os.path.abspath(config.cwd))
+    except StartFailed as error:
+        raise Refused(EXIT_ESCALATED, f"cannot start processes: {error}") from error
+    poller = zmq.Poller()
+    for fd in (reader.fileno(), handle.fd, signals.fd):
+        poller.register(fd, zmq.POLLIN)
+    ready = {fd for fd, _ in poller.poll()}
+    checked: Checked | None = None
+    if reader.fileno() in ready:
+        try:
+            checked = msgpack.decode(reader.recv_bytes(), type=Checked)
+        except EOFError:
+            checked = None
+    reader.close()
+    if signals.fd in ready and checked is None:
+        handle.kill()
+        handle.finish()
+        raise Refused(EXIT_ESCALATED, "stopped before anything was started")
+    handle.kill()  # What a user's module left running there is of no use to anybody.
+    code = handle.finish()
+    if checked is None:
+        apps = ", ".join(config.apps) or "the application"
+        raise Refused(EXIT_BAD_INPUT, f"loading {apps} ended its process (exit status {code})")
+    if not checked.ok:
+        raise Refused(EXIT_BAD_INPUT, checked.message)
+
+
+def _print_ready(public: tuple[str, ...]) -> None:
+    try:
+        sys.stdout.write(f"ready {' '.join(public)}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # Whoever started us does not listen any more: no reason to stop serving.
+        logger().warning(LogName.NODE_READY, stdout=str(error))
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"perdure: {' '.join(message.split())}\n")
+    sys.stderr.flush()

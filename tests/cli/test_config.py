@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from perdure.config import Config, Durable, Node, load, nearest, parse
+from perdure.errors import InvalidArgument
+
+
+def test_without_a_file_there_are_the_defaults(tmp_path):
+    assert load(None, tmp_path) == Config()
+    assert Config().durable == Durable(dlq_after_attempts=5)
+
+
+def test_perdure_toml_is_read_from_the_directory(tmp_path):
+    (tmp_path / "perdure.toml").write_text("[durable]\ndlq_after_attempts = 7\n")
+    assert load(None, tmp_path).durable.dlq_after_attempts == 7
+
+
+def test_pyproject_is_read_where_there_is_no_perdure_toml(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.perdure.node]\napp = ["shop"]\nworkers = 3\n[tool.other]\nworkers = 9\n'
+    )
+    assert load(None, tmp_path).node == Node(app=("shop",), workers=3)
+
+
+def test_perdure_toml_goes_before_pyproject(tmp_path):
+    (tmp_path / "perdure.toml").write_text("[durable]\ndlq_after_attempts = 7\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.perdure.durable]\ndlq_after_attempts = 8\n")
+    assert load(None, tmp_path).durable.dlq_after_attempts == 7
+
+
+def test_a_pyproject_of_somebody_else_says_nothing(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+    assert load(None, tmp_path) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[durable]\ndlq_after_attempt = 3", "durable.dlq_after_attempts"),
+        ("[durabel]\n", "did you mean durable?"),
+        ("[zzz]\n", "known: durable, node"),
+        ("durable = 3", "durable must be a table"),
+        ("[durable]\ndlq_after_attempts = 0", "durable.dlq_after_attempts"),
+        ("[durable]\ndlq_after_attempts = true", "durable.dlq_after_attempts"),
+        ("[durable]\ndlq_after_attempts = '5'", "durable.dlq_after_attempts"),
+        ("[node]\nworkers = -1", "node.workers"),
+        ("[node]\nqueues = ['a b']", "node.queues"),
+        ("[durable", "no TOML"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(text, message):
+    with pytest.raises(InvalidArgument) as refusal:
+        parse(text, "perdure.toml")
+    assert message in refusal.value.message
+    assert refusal.value.message.startswith("perdure.toml: ")
+
+
+def test_a_file_that_is_asked_for_must_be_there(tmp_path):
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        load(tmp_path / "absent.toml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("word", "found"), [("Flakydemo", "FlakyDemo"), ("FlakyDem", "FlakyDemo"), ("xyz", None)]
+)
+def test_the_nearest_known_word_is_found_whatever_its_case(word, found):
+    assert nearest(word, ["FlakyDemo", "checkout"]) == found

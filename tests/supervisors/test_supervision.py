@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from supervisors.child_spec import ChildSpec, Restart, SupervisorSpec
+from supervisors.strategy import Strategy
+from supervisors.supervision import Done, Exit, GiveUp, Start, Stop, Supervision
+
+
+def supervision(*names, restart=None, **options):
+    children = tuple(
+        ChildSpec(id=name, start="m:f", restart=(restart or {}).get(name, Restart.PERMANENT))
+        for name in names
+    )
+    started = Supervision(SupervisorSpec(id="s", children=children, **options))
+    assert started.start() == [Start(name) for name in names]
+    return started
+
+
+def crash(name, at_ms=0):
+    return Exit(id=name, exit_code=1, ready_at_ms=None, at_ms=at_ms)
+
+
+def late_death(name, at_ms=100_000, exit_code=-9):
+    return Exit(id=name, exit_code=exit_code, ready_at_ms=at_ms - 1_001, at_ms=at_ms)
+
+
+def again(name, delay_ms=0):
+    return Start(name, delay_ms, is_restart=True)
+
+
+def test_a_late_death_is_restarted_at_once_however_often_it_comes():
+    s = supervision("a", "b")
+    for n in range(50):
+        assert s.exited(late_death("a", at_ms=100_000 + n)) == [again("a")]
+
+
+def test_a_crash_loop_is_restarted_ever_slower_and_then_given_up_with_a_reason():
+    s = supervision("a", "b")
+    delays = []
+    for at_ms in range(0, 500, 100):
+        (action,) = s.exited(crash("a", at_ms))
+        delays.append(action.delay_ms)
+    assert delays == [0, 50, 100, 200, 400]
+    (action,) = s.exited(crash("a", 500))
+    assert isinstance(action, GiveUp)
+    assert "the last was a" in action.reason
+    assert "status 1" in action.reason
+
+
+def test_a_life_that_lasted_ends_the_row_of_crashes():
+    s = supervision("a")
+    s.exited(crash("a", 0))
+    assert s.exited(crash("a", 1)) == [again("a", 50)]
+    assert s.exited(late_death("a", at_ms=3_000)) == [again("a")]
+    assert s.exited(crash("a", 3_100)) == [again("a")]
+
+
+def test_crashes_of_all_children_of_a_supervisor_count_together():
+    s = supervision("a", "b")
+    for at_ms in range(5):
+        assert isinstance(s.exited(crash("ab"[at_ms % 2], at_ms))[0], Start)
+    assert isinstance(s.exited(crash("b", 5))[0], GiveUp)
+
+
+def test_a_supervisor_that_never_escalates_only_waits_longer():
+    s = supervision("w", escalates=False)
+    delays = [s.exited(crash("w", n))[0].delay_ms for n in range(30)]
+    assert delays == sorted(delays)
+    assert delays[-1] == 5_000
+
+
+def test_transient_and_temporary_children_stay_down_when_their_end_is_final():
+    s = supervision("t", "x", restart={"t": Restart.TRANSIENT, "x": Restart.TEMPORARY})
+    assert s.exited(late_death("t", exit_code=0)) == []
+    assert s.exited(late_death("x")) == []
+    assert s.shutdown() == [Done()]
+
+
+def test_one_for_all_stops_the_siblings_in_reverse_and_starts_all_in_order():
+    s = supervision("a", "b", "c", strategy=Strategy.ONE_FOR_ALL)
+    assert s.exited(late_death("b")) == [Stop("c")]
+    assert s.exited(late_death("c")) == [Stop("a")]
+    assert s.exited(late_death("a")) == [again("a"), again("b"), again("c")]
+
+
+def test_rest_for_one_leaves_those_that_were_started_before():
+    s = supervision("a", "b", "c", strategy=Strategy.REST_FOR_ONE)
+    assert s.exited(late_death("b")) == [Stop("c")]
+    assert s.exited(late_death("c")) == [again("b"), again("c")]
+
+
+def test_a_sibling_that_dies_by_itself_meanwhile_is_not_waited_for():
+    s = supervision("a", "b", "c", strategy=Strategy.ONE_FOR_ALL)
+    assert s.exited(late_death("a")) == [Stop("c")]
+    assert s.exited(late_death("b")) == []
+    assert s.exited(late_death("c")) == [again("a"), again("b"), again("c")]
+
+
+def test_a_temporary_sibling_is_stopped_with_the_others_and_not_started_again():
+    s = supervision("a", "x", strategy=Strategy.ONE_FOR_ALL, restart={"x": Restart.TEMPORARY})
+    assert s.exited(late_death("a")) == [Stop("x")]
+    assert s.exited(late_death("x")) == [again("a")]
+
+
+def test_a_shutdown_stops_one_after_the_other_in_reverse_and_restarts_nobody():
+    s = supervision("a", "b", "c")
+    assert s.shutdown() == [Stop("c")]
+    assert s.exited(late_death("a")) == []
+    assert s.exited(late_death("c")) == [Stop("b")]
+    assert s.exited(late_death("b")) == [Done()]
+
+
+def test_children_that_stop_together_are_all_asked_at_once():
+    s = supervision("a", "b", stops_together=True)
+    assert s.shutdown() == [Stop("b"), Stop("a")]
+    assert s.exited(late_death("b")) == []
+    assert s.exited(late_death("a")) == [Done()]
+
+
+def test_a_second_shutdown_and_a_second_exit_change_nothing():
+    s = supervision("a")
+    assert s.shutdown() == [Stop("a")]
+    assert s.shutdown() == []
+    assert s.exited(late_death("a")) == [Done()]
+    assert s.exited(late_death("a")) == []
