@@ -8,23 +8,19 @@ the store; a request that was on its way to an actor that died is answered UNAVA
 
 from __future__ import annotations
 
-import errno
-import heapq
-import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import apsw
 import msgspec
-import zmq
 
 from actors import gateway_reads, gateway_sockets
 from actors.asks import Asks
+from actors.gateway_clients import ClientSide
 from actors.gateway_commands import command_of, outcome_of, task_view
-from actors.gateway_requests import Connection, Kind, Open, Requests, frame_of
+from actors.gateway_requests import Kind, Open
 from actors.gateway_workers import Workers
-from actors.mailbox import Mailbox, run
-from perdure import __version__, errors, values, wire
+from actors.mailbox import run
+from perdure import __version__, errors, wire
 from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer
@@ -40,7 +36,6 @@ from perdure.core.links import (
     Heartbeat,
     Hello,
     ListDead,
-    Message,
     Poll,
     Polled,
     SessionDead,
@@ -51,7 +46,7 @@ from perdure.core.links import (
     Welcome,
 )
 from perdure.errors import PerdureError
-from perdure.store.protocol import Reader, StoreError
+from perdure.store.protocol import Reader
 from perdure.store.sqlite import SqliteReader
 
 # --- messages ---------------------------------------------------------------
@@ -70,12 +65,12 @@ EXIT_REFUSED = 6
 
 
 # --- state ------------------------------------------------------------------
-class Gateway(Mailbox):
+class Gateway(ClientSide):
     """The actor. Holds requests until they are answered, and who the workers are."""
 
     role = GATEWAY
     peers_wanted = (HISTORY, SCHEDULER, LEASE_KEEPER, DLQ)
-    decoders = {
+    decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {
         HISTORY: _from_history,
         SCHEDULER: _from_scheduler,
         LEASE_KEEPER: _from_lease_keeper,
@@ -84,30 +79,21 @@ class Gateway(Mailbox):
 
     def __init__(self, boot: Boot) -> None:
         super().__init__(boot)
-        self.requests = Requests()
-        self.unreadable = 0  # Requests that were no map: nothing can be answered.
-        self.undelivered = 0  # Answers to clients that are gone or do not read; they ask again.
-        self._doors: list[zmq.Socket[bytes]] = []
         self._asks = Asks()
-        self._numbers = itertools.count(1)
         self._watches: dict[int, Open] = {}
         self._peer_open: dict[str, dict[int, Open]] = {SCHEDULER: {}, LEASE_KEEPER: {}, DLQ: {}}
-        self._deadlines: list[tuple[int, int, Open]] = []
         self._reader: SqliteReader | None = None
         self._history = ""  # The incarnation that has said Welcome, while it is there.
         self._newest = 0  # The newest commit that an answer spoke of.
         self._hello_ms: int | None = None
-        self._welcomed = False
         self._workers: Workers
 
     # --- handle: beginning, end, peers ----------------------------------------
     def on_begin(self) -> None:
         """Open the doors. The gateway serves once history has."""
         try:
-            for index, endpoint in enumerate(self.boot.public_endpoints):
-                door = gateway_sockets.public(self.context, endpoint)
-                self._doors.append(door)
-                self.add_socket(door, lambda frames, at=index: self._take_request(at, frames))
+            for endpoint in self.boot.public_endpoints:
+                self.open_door(endpoint)
             socket = gateway_sockets.workers(self.context, self.boot.workers_endpoint)
         except gateway_sockets.CannotBind as problem:
             self.fail(EXIT_REFUSED, str(problem))
@@ -143,12 +129,12 @@ class Gateway(Mailbox):
             entries = list(self._peer_open[role].values())
             self._peer_open[role].clear()
         for entry in entries:
-            self._refuse(entry, lost)
+            self.refuse(entry, lost)
 
     def on_orderly_stop(self, grace_ms: int) -> None:
         """Answer whoever still waits."""
         for entry in self.requests.all_open():
-            self._refuse(entry, errors.Unavailable("the node is stopping"))
+            self.refuse(entry, errors.Unavailable("the node is stopping"))
 
     def on_session_message(self, message: Sessions | SessionDead) -> None:
         """A worker of this node has died."""
@@ -217,56 +203,17 @@ class Gateway(Mailbox):
         try:
             ok = outcome_of(entry.request, answer)
         except PerdureError as problem:
-            self._refuse(entry, problem, commit)
+            self.refuse(entry, problem, commit)
         else:
-            self._answer(entry, ok, commit)
+            self.answer(entry, ok, commit)
 
-    # --- handle: requests ---------------------------------------------------------
-    def _take_request(self, door: int, frames: list[bytes]) -> None:
-        frame = frame_of(frames)
-        form = None if frame is None else wire.form_of(frame.body)
-        if frame is None or form is None:
-            self.unreadable += 1
-            return
-        same = self.requests.find(door, frame.identity, frame.body)
-        if same is not None:
-            self._asked_again(same)
-            return
-        try:
-            request = form.read(frame.body)
-        except wire.Refused as refused:
-            body = refused.form.error(refused.id, refused.error)
-            self._transmit_to(door, frame.identity, frame.is_delimited, body)
-            return
-        entry = self.requests.admit(door, frame.identity, frame.body, request, frame.is_delimited)
-        if entry is None:
-            error = errors.ResourceExhausted(
-                f"this connection has {limits.CLIENT_REQUESTS_MAX} requests open"
-            )
-            body = form.error(request.id, error)
-            self._transmit_to(door, frame.identity, frame.is_delimited, body)
-            return
-        self._move(entry.connection)
-
-    def _move(self, connection: Connection) -> None:
-        """Carry out what may go now; what is answered at once may free the next."""
-        if connection.is_moving:
-            return
-        connection.is_moving = True
-        while (entry := self.requests.next_to_go(connection)) is not None:
-            try:
-                self._carry_out(entry)
-            except PerdureError as problem:
-                self._refuse(entry, problem)
-            except (StoreError, apsw.Error, msgspec.MsgspecError, RecursionError) as problem:
-                self._refuse(entry, errors.Internal(f"the store can't be read: {problem}"))
-        connection.is_moving = False
-
-    def _carry_out(self, entry: Open) -> None:
+    # --- handle: requests -------------------------------------------------------
+    def carry_out(self, entry: Open) -> None:
+        """Ask whoever knows; what is refused before that is raised."""
         request = entry.request
         args = request.args
         if isinstance(args, wire.WorkerEndpoint):
-            self._answer(entry, {"endpoint": self.boot.workers_endpoint})
+            self.answer(entry, {"endpoint": self.boot.workers_endpoint})
             return
         reader = self._reader
         if reader is None or not self._history:
@@ -278,10 +225,10 @@ class Gateway(Mailbox):
         match args:
             case wire.Ping():
                 ping = {"version": __version__, "node": self.boot.node, "now_ms": self.now_ms()}
-                self._answer(entry, ping)
+                self.answer(entry, ping)
             case wire.GetResult(wait_ms=int(wait_ms)) if wait_ms:
                 self._put_watch(entry, args.workflow_id)
-                self._set_deadline(entry, wait_ms)
+                self.set_deadline(entry, wait_ms)
             case wire.PollActivityTask():
                 self._poll(entry, args)
             case wire.RecordHeartbeat():
@@ -295,22 +242,22 @@ class Gateway(Mailbox):
             case wire.ListDeadLetters():
                 self._ask_peer(entry, DLQ, lambda n: self._list_dead_of(n, args))
             case _:
-                self._answer(entry, gateway_reads.look(reader, request, self.now_ms()))
+                self.answer(entry, gateway_reads.look(reader, request, self.now_ms()))
 
     # --- handle: each kind of question --------------------------------------------
     def _ask_peer(self, entry: Open, role: str, message_of: Any) -> None:
         if role not in self.peers:
             raise errors.Unavailable(f"the {role.replace('_', ' ')} of the node is starting")
         if not entry.n:
-            entry.n = next(self._numbers)
-            self._set_deadline(entry, PEER_ANSWER_MS)
+            entry.n = self.next_number()
+            self.set_deadline(entry, PEER_ANSWER_MS)
         self._peer_open[role][entry.n] = entry
         self.send(role, message_of(entry.n))
 
     def _poll(self, entry: Open, args: wire.PollActivityTask) -> None:
         wait_ms = args.wait_ms or 0
-        entry.n = next(self._numbers)
-        self._set_deadline(entry, wait_ms + PEER_ANSWER_MS)
+        entry.n = self.next_number()
+        self.set_deadline(entry, wait_ms + PEER_ANSWER_MS)
         types = args.types or ()
         self._ask_peer(
             entry,
@@ -321,7 +268,7 @@ class Gateway(Mailbox):
     def _give_task(self, entry: Open, task: Any) -> None:
         reader = self._reader
         if task is None or reader is None:
-            self._answer(entry, None)
+            self.answer(entry, None)
             return
         if gateway_reads.has_reference(task):
             task = gateway_reads.resolved(reader, task)
@@ -329,9 +276,9 @@ class Gateway(Mailbox):
             view = task_view(entry.request.form, task)
         except PerdureError as problem:
             # The lease ends by its deadline; what can't be shown must not stop the gateway.
-            self._refuse(entry, problem)
+            self.refuse(entry, problem)
         else:
-            self._answer(entry, view)
+            self.answer(entry, view)
 
     def _list_dead_of(self, n: int, args: wire.ListDeadLetters) -> ListDead:
         return ListDead(
@@ -353,10 +300,10 @@ class Gateway(Mailbox):
         is_one = isinstance(args, wire.ListDeadLetters) and args.workflow_id and args.activity_id
         if is_one and reader is not None:
             entries = [gateway_reads.whole_dead_letter(reader, it) for it in entries]
-        self._answer(entry, {"dead_letters": entries, "next_page": listed.next_page})
+        self.answer(entry, {"dead_letters": entries, "next_page": listed.next_page})
 
     def _put_watch(self, entry: Open, workflow_id: str) -> None:
-        entry.n = WATCH_FROM + next(self._numbers)
+        entry.n = WATCH_FROM + self.next_number()
         self._watches[entry.n] = entry
         self.send(HISTORY, Watch(entry.n, workflow_id))
 
@@ -368,23 +315,16 @@ class Gateway(Mailbox):
         self.send(HISTORY, Unwatch(entry.n))
         self._put_watch(entry, args.workflow_id)
 
-    def _asked_again(self, entry: Open) -> None:
-        """The client has heard nothing. Commands are sent again in their own time (asks)."""
+    def asked_again(self, entry: Open) -> None:
+        """A watch may have got lost. Commands are sent again in their own time (asks)."""
         if entry.kind is Kind.WATCH and entry.n in self._watches and self._history:
             self._watch_again(entry)
 
-    # --- handle: time ---------------------------------------------------------------
-    def _set_deadline(self, entry: Open, wait_ms: int) -> None:
-        due_ms = self.now_ms() + wait_ms
-        heapq.heappush(self._deadlines, (due_ms, next(self._numbers), entry))
-
+    # --- handle: time -----------------------------------------------------------
     def next_timer_ms(self) -> int | None:
         """The earliest of: a wait that ends, a command or hello to send again, a session's end."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][2].is_done:
-            heapq.heappop(deadlines)
         times = (
-            deadlines[0][0] if deadlines else None,
+            self.next_deadline_ms(),
             self._asks.next_ms(),
             self._hello_ms,
             self._workers.next_ms(),
@@ -398,10 +338,8 @@ class Gateway(Mailbox):
         for ask in self._asks.due(now_ms):
             self.send(HISTORY, ask)
         self._workers.on_timer(now_ms)
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, _, entry = heapq.heappop(self._deadlines)
-            if not entry.is_done:
-                self._time_is_up(entry)
+        for entry in self.overdue(now_ms):
+            self._time_is_up(entry)
 
     def _time_is_up(self, entry: Open) -> None:
         args = entry.request.args
@@ -409,44 +347,13 @@ class Gateway(Mailbox):
             self._watches.pop(entry.n, None)
             self.send(HISTORY, Unwatch(entry.n))
             text = f"workflow {args.workflow_id!r} has not ended within {args.wait_ms} ms"
-            self._refuse(entry, errors.DeadlineExceeded(text))
+            self.refuse(entry, errors.DeadlineExceeded(text))
             return
         if isinstance(args, wire.PollActivityTask):
             self.send(SCHEDULER, Unpoll(entry.n))
         for entries in self._peer_open.values():
             entries.pop(entry.n, None)
-        self._refuse(entry, errors.Unavailable("the node is too busy to answer"))
-
-    # --- answers ----------------------------------------------------------------------
-    def _answer(self, entry: Open, ok: Any, commit: int = 0) -> None:
-        form, request_id = entry.request.form, entry.request.id
-        try:
-            body = form.ok(request_id, ok, commit)
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
-            text = f"the answer can't be written as {form.name}: {problem}"
-            body = form.error(request_id, errors.InvalidArgument(text), commit)
-        self._finish(entry, body)
-
-    def _refuse(self, entry: Open, error: PerdureError, commit: int = 0) -> None:
-        form, request_id = entry.request.form, entry.request.id
-        self._finish(entry, form.error(request_id, error, commit))
-
-    def _finish(self, entry: Open, body: bytes) -> None:
-        if not self.requests.finish(entry):
-            return
-        connection = entry.connection
-        self._transmit_to(connection.door, connection.identity, entry.is_delimited, body)
-        if connection.waiting:
-            self._move(connection)
-
-    def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
-        frames = (identity, b"", body) if is_delimited else (identity, body)
-        try:
-            self._doors[door].send_multipart(frames, zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-                raise
-            self.undelivered += 1
+        self.refuse(entry, errors.Unavailable("the node is too busy to answer"))
 
 
 def main(boot: Boot) -> None:

@@ -1,7 +1,7 @@
 """The gateway's side towards workers: who is which session, and frames passed on untouched.
 
-For workers of this node the supervisor is the source of sessions; for all others this gateway is. It
-watches their processes and tells scheduler and lease keeper its full set on every change.
+For workers of this node the supervisor is the source of sessions; for all others this gateway is.
+It watches their processes and tells scheduler and lease keeper its full set on every change.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import zmq
 
 from perdure.errors import Unavailable
 
@@ -22,7 +21,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A node that serves: `endpoint` is for clients, `root` for `ps`.
 
-    `pid_started` is in seconds since the epoch.
+    `pid_started` is in seconds since the epoch. `workflow_types`: what its own workers have.
     """
 
     pid: int
@@ -32,6 +31,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     run_dir: str
     endpoints: tuple[str, ...] = ()
+    workflow_types: tuple[str, ...] = ()
 
 
 def read_node(data_dir: str | os.PathLike[str]) -> NodeInfo | None:
@@ -62,6 +62,8 @@ def ps(node: str | os.PathLike[str], timeout_ms: int = 5_000) -> dict[str, Any]:
         if info is None:
             raise Unavailable(f"no node runs on {endpoint}")
         endpoint = info.root
+    import zmq  # Late: who only reads node.json starts faster without it.
+
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     try:

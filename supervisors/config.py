@@ -12,6 +12,7 @@ import msgspec
 
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
 
+EXIT_ESCALATED = 1
 EXIT_BAD_INPUT = 2
 EXIT_REFUSED = 6
 WORKERS_MAX = 1_000

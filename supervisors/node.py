@@ -4,10 +4,10 @@ happens.
 
 from __future__ import annotations
 
-import heapq
 import os
 import queue
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ import zmq
 from perdure.clock import boottime_ms, wall_ms
 from perdure.core import links
 from perdure.log_names import LogName
-from perdure.logs import logger
+from perdure.logs import configure, logger
 from supervisors.boots import Boots
 from supervisors.child_spec import Kind, SupervisorSpec, processes
 from supervisors.children import Child, State, describe
-from supervisors.config import NodeConfig
+from supervisors.config import EXIT_ESCALATED, NodeConfig
 from supervisors.control import Control, PsRequest
 from supervisors.liveness import PING_MS, Liveness
+from supervisors.news import News
 from supervisors.node_files import NodeFiles
 from supervisors.processes import Launcher, StartFailed
 from supervisors.sessions import LocalSessions
 from supervisors.signals import Signals
+from supervisors.storage import EXIT_COMMIT_FAILED, StorageFailures, drop_cached_pages
 from supervisors.supervision import Exit
 from supervisors.supervisor import (
     Begin,
@@ -40,11 +42,10 @@ from supervisors.supervisor import (
     Supervisor,
     SupervisorStopped,
 )
+from supervisors.timers import Timers
 
-EXIT_ESCALATED = 1
 # A child that can't begin says why and exits; its exit may be seen before its words.
 LAST_WORDS_MS = 20
-SESSION_LISTENERS = (links.SCHEDULER, links.LEASE_KEEPER)
 
 
 class Node:
@@ -66,6 +67,7 @@ class Node:
         started_wall_ms: int,
         announce: Callable[[], None],
     ) -> None:
+        configure(config.log_json)
         self._log = logger(node=name)
         self._tree = tree
         self._files = files
@@ -75,13 +77,13 @@ class Node:
         self._started_wall_ms = started_wall_ms
         self._children = {spec.id: Child(spec) for spec in processes(tree)}
         self._by_fd: dict[int, Child] = {}
-        self._sessions = LocalSessions(name)
         self._boots = Boots(config, name, str(files.data_dir), str(files.run_dir), public)
         self._control = Control(self._boots.root_endpoint, self._log)
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._timers: list[tuple[int, int, Callable[[], None]]] = []
-        self._timer_count = 0
+        self._timers = Timers()
+        self._news = News(self._children, self._control, LocalSessions(name), self._timers)
+        self._storage = StorageFailures()
         self._pings = 0
         self._poller = zmq.Poller()
         for source in (self._control.socket, self._wake, signals.fd):
@@ -101,7 +103,7 @@ class Node:
         self._log.info(LogName.NODE_STARTING, data_dir=str(self._files.data_dir))
         self._top = Supervisor.start(self._tree, self._ask)
         self._top.tell(Begin())
-        self._after(PING_MS, self._ping)
+        self._timers.after(PING_MS, self._ping)
         while not self._is_finished:
             self._turn()
         return self._exit_code, self._reason
@@ -112,8 +114,7 @@ class Node:
         os.eventfd_write(self._wake, 1)
 
     def _turn(self) -> None:
-        timeout_ms = max(0, self._timers[0][0] - boottime_ms()) if self._timers else None
-        ready = {source for source, _ in self._poller.poll(timeout_ms)}
+        ready = {source for source, _ in self._poller.poll(self._timers.timeout_ms())}
         if self._signals.fd in ready:
             for _ in range(self._signals.take()):
                 self._on_signal()
@@ -126,15 +127,9 @@ class Node:
             os.eventfd_read(self._wake)
             while not self._requests.empty():
                 self._perform(self._requests.get())
-        now_ms = boottime_ms()
-        while self._timers and self._timers[0][0] <= now_ms:
-            heapq.heappop(self._timers)[2]()
+        self._timers.run()
         if self._is_killing and not self._by_fd:
             self._is_finished = True
-
-    def _after(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._timer_count += 1
-        heapq.heappush(self._timers, (boottime_ms() + delay_ms, self._timer_count, call))
 
     # --- what supervisors ask for -------------------------------------------
     def _perform(self, request: Request) -> None:
@@ -165,14 +160,13 @@ class Node:
             if child.state is State.WAITING and child.starts == planned:
                 self._start(child)
 
-        self._after(delay_ms, start)
+        self._timers.after(delay_ms, start)
 
     def _start(self, child: Child) -> None:
         if self._is_killing:
             return
         if child.spec.kind is Kind.WORKER:
-            child.session = self._sessions.open()
-            self._tell_sessions()
+            child.session = self._news.open_session()
         boot = self._boots.make(child.spec, child.session)
         child.incarnation = boot.incarnation
         child.state = State.STARTING
@@ -215,7 +209,7 @@ class Node:
                 self._log.warning(LogName.CHILD_KILLED, child=child.spec.id, pid=handle.pid)
                 handle.kill()
 
-        self._after(child.spec.shutdown_ms, kill)
+        self._timers.after(child.spec.shutdown_ms, kill)
 
     # --- what happens to children -------------------------------------------
     def _on_exit(self, child: Child) -> None:
@@ -237,7 +231,15 @@ class Node:
             exit_code=code,
             was_ready=child.ready_at_ms is not None,
         )
+        if child.spec.id == links.HISTORY:
+            self._look_at_storage(code, child.ready_at_ms is not None)
         self._ended(child, code)
+
+    def _look_at_storage(self, code: int | None, was_ready: bool) -> None:
+        if self._storage.is_final(exit_code=code, was_ready=was_ready):
+            self._shut_down(EXIT_ESCALATED, "history: a second commit failed in a row (disk?)")
+        elif code == EXIT_COMMIT_FAILED:
+            drop_cached_pages(self._files.data_dir)
 
     def _ended(self, child: Child, code: int | None) -> None:
         """Tell the supervisor, the peers, and those who know the sessions; in this order, before
@@ -249,22 +251,14 @@ class Node:
         inbox = child.endpoint.removeprefix("ipc://")
         child.reset()
         child.state = State.STOPPED
-        child.supervisor.tell(Exited(exit_))
+        # One that crashed hears nothing any more; that it gave up is on its way.
+        with suppress(pykka.ActorDeadError):
+            child.supervisor.tell(Exited(exit_))
         if was_peer:
-            self._tell_peers()
+            self._news.tell_peers()
             Path(inbox).unlink(missing_ok=True)
         if session is not None:
-            self._session_died(session)
-
-    def _session_died(self, session: Any) -> None:
-        until_ms = self._sessions.died(session, boottime_ms())
-        self._tell(links.GATEWAY, links.SessionDead(session))
-
-        def expire() -> None:
-            if self._sessions.expire(boottime_ms()):
-                self._tell_sessions()
-
-        self._after(until_ms - boottime_ms(), expire)
+            self._news.session_died(session)
 
     def _hear(self) -> None:
         for sender, message in self._control.receive():
@@ -278,8 +272,7 @@ class Node:
                     )
                     self._control.answer(message, tree)
                 case links.SessionDone(session=session):
-                    if self._sessions.done(session):
-                        self._tell_sessions()
+                    self._news.session_done(session)
                 case links.Pong():
                     self._on_pong(sender)
                 case links.ChildHello():
@@ -301,12 +294,7 @@ class Node:
             return
         child.has_said_hello = True
         child.endpoint = hello.endpoint
-        if child.is_peer:
-            self._tell_peers()
-        else:
-            self._control.send(child.incarnation, [self._peers()])
-        if hello.role in SESSION_LISTENERS:
-            self._tell(hello.role, self._sessions.message())
+        self._news.greet(child)
 
     def _on_ready(self, role: str, incarnation: str) -> None:
         child = self._current(role, incarnation)
@@ -347,7 +335,7 @@ class Node:
             child.liveness.heard()
 
     def _ping(self) -> None:
-        self._after(PING_MS, self._ping)
+        self._timers.after(PING_MS, self._ping)
         self._pings += 1
         now_ms = boottime_ms()
         for child in self._children.values():
@@ -366,31 +354,6 @@ class Node:
             child.awaits_pong = True
             self._control.send(child.incarnation, [links.Ping(self._pings)])
 
-    # --- what everybody is told ---------------------------------------------
-    def _peers(self) -> links.Peers:
-        return links.Peers(
-            tuple(
-                (child.spec.id, child.incarnation, child.endpoint)
-                for child in self._children.values()
-                if child.is_peer
-            )
-        )
-
-    def _tell_peers(self) -> None:
-        peers = self._peers()
-        for child in self._children.values():
-            if child.has_said_hello:
-                self._control.send(child.incarnation, [peers])
-
-    def _tell_sessions(self) -> None:
-        for role in SESSION_LISTENERS:
-            self._tell(role, self._sessions.message())
-
-    def _tell(self, role: str, message: links.Message) -> None:
-        child = self._children.get(role)
-        if child is not None and child.has_said_hello:
-            self._control.send(child.incarnation, [message])
-
     # --- the end ------------------------------------------------------------
     def _on_signal(self) -> None:
         if self._state is State.STOPPING:
@@ -407,7 +370,8 @@ class Node:
         self._exit_code, self._reason = exit_code, reason
         self._log.info(LogName.NODE_STOPPING, exit_code=exit_code, reason=reason)
         if self._top is not None:
-            self._top.tell(Shutdown())
+            with suppress(pykka.ActorDeadError):
+                self._top.tell(Shutdown())
 
     def _kill_all(self) -> None:
         self._is_killing = True
@@ -425,3 +389,4 @@ class Node:
         pykka.ActorRegistry.stop_all(block=True)
         self._control.close()
         os.close(self._wake)
+        self._log.info(LogName.NODE_STOPPED, exit_code=self._exit_code, reason=self._reason)

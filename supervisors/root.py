@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import sys
 
 import psutil
-import zmq
 from msgspec import msgpack
 
 from perdure.clock import wall_ms
-from perdure.log_names import LogName
-from perdure.logs import configure, logger
 from perdure.node_client import NodeInfo
 from perdure.process import Checked
 from supervisors.child_spec import SupervisorSpec, check_tree
-from supervisors.config import EXIT_BAD_INPUT, Endpoints, NodeConfig, check_config
-from supervisors.node import EXIT_ESCALATED, Node
+from supervisors.config import (
+    EXIT_BAD_INPUT,
+    EXIT_ESCALATED,
+    Endpoints,
+    NodeConfig,
+    check_config,
+)
 from supervisors.node_files import NodeFiles, Refused
 from supervisors.processes import Launcher, StartFailed
 from supervisors.signals import Signals
@@ -39,7 +42,6 @@ def run_node(
     directory or an endpoint is held. One line on standard error says why. `tree` and `check_apps`
     are for tests of the tree itself.
     """
-    configure(config.log_json)
     endpoints = Endpoints()
     files = NodeFiles(config.data_dir)
     launcher = Launcher()
@@ -53,9 +55,9 @@ def run_node(
         is_open = True
         launcher.warm_up(str(files.run_dir))
         public = (f"ipc://{files.run_dir}/public", *endpoints.claim(config.bind))
-        _check_apps(config, launcher, signals, check_apps)
+        found = _check_apps(config, launcher, signals, check_apps)
         is_open = False
-        return _serve(config, tree, files, launcher, signals, public)
+        return _serve(config, tree, files, launcher, signals, public, found.workflow_types)
     except Refused as refused:
         if is_open:
             files.undo()
@@ -74,7 +76,11 @@ def _serve(
     launcher: Launcher,
     signals: Signals,
     public: tuple[str, ...],
+    workflow_types: tuple[str, ...],
 ) -> int:
+    # Imported late: the forkserver loads what it needs at the same time, on another core.
+    from supervisors.node import Node
+
     name = f"node.{secrets.token_hex(5)}"
     started_wall_ms = wall_ms()
 
@@ -87,6 +93,7 @@ def _serve(
             root=f"ipc://{files.run_dir}/root",
             run_dir=str(files.run_dir),
             endpoints=public,
+            workflow_types=workflow_types,
         )
         files.write_node(info)
         _print_ready(public)
@@ -109,19 +116,18 @@ def _serve(
         files.close()
     if reason:
         _complain(reason)
-    logger(node=name).info(LogName.NODE_STOPPED, exit_code=code, reason=reason)
     return code
 
 
-def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target: str) -> None:
+def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target: str) -> Checked:
     """Import the applications once, in a process of their own, before anything is started."""
     try:
         handle, reader = launcher.start_check(target, config.apps, os.path.abspath(config.cwd))
     except StartFailed as error:
         raise Refused(EXIT_ESCALATED, f"cannot start processes: {error}") from error
-    poller = zmq.Poller()
+    poller = select.poll()
     for fd in (reader.fileno(), handle.fd, signals.fd):
-        poller.register(fd, zmq.POLLIN)
+        poller.register(fd, select.POLLIN)
     ready = {fd for fd, _ in poller.poll()}
     checked: Checked | None = None
     if reader.fileno() in ready:
@@ -141,6 +147,7 @@ def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target
         raise Refused(EXIT_BAD_INPUT, f"loading {apps} ended its process (exit status {code})")
     if not checked.ok:
         raise Refused(EXIT_BAD_INPUT, checked.message)
+    return checked
 
 
 def _print_ready(public: tuple[str, ...]) -> None:
@@ -149,7 +156,7 @@ def _print_ready(public: tuple[str, ...]) -> None:
         sys.stdout.flush()
     except OSError as error:
         # Whoever started us does not listen any more: no reason to stop serving.
-        logger().warning(LogName.NODE_READY, stdout=str(error))
+        _complain(f"cannot say ready on standard output: {error}")
 
 
 def _complain(message: str) -> None:

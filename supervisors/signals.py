@@ -13,7 +13,7 @@ def _noted(signum: int, frame: FrameType | None) -> None:
 
 
 class Signals:
-    """SIGINT, SIGTERM and SIGHUP of this process until `close` gives them back; main thread only."""
+    """SIGINT, SIGTERM and SIGHUP of a process, until `close` gives them back. Main thread only."""
 
     def __init__(self) -> None:
         self.fd, self._written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -27,7 +27,8 @@ from perdure.clock import boottime_ms
 from perdure.errors import DeadlineExceeded, FailedPrecondition, PerdureError, WorkflowFailed
 
 WORKERS = 2
-SLOTS = 4
+# More than there are workflows: what a killed worker held never waits for a slot.
+SLOTS = 24
 TICK_S = 0.004
 COUNT_EVERY_S = 0.3
 PAGE = 1_000
@@ -40,9 +41,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     workflows: int = 20
     kills: int = 8
     server_restarts: int = 2
-    activities: int = 5
+    activities: int = 8
     fail_rate: float = 0.4
-    work_ms: int = 120
+    work_ms: int = 200
     deadline_s: float = 110.0
     live: bool | None = None
 

@@ -11,9 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import ENDPOINT_VARIABLE, TIMEOUT_S_DEFAULT, AsJson, Endpoint, Timeout
+from perdure.cli.options import (
+    DATA_DEFAULT,
+    ENDPOINT_VARIABLE,
+    TIMEOUT_S_DEFAULT,
+    AsJson,
+    Endpoint,
+    Timeout,
+)
 
-DATA_DEFAULT = ".perdure"
 DEMO = "perdure.demo"
 WORKERS_DEFAULT = 2
 SLOTS_DEFAULT = 8

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S_DEFAULT = 5.0
 ENDPOINT_VARIABLE = "PERDURE_ENDPOINT"
+DATA_DEFAULT = ".perdure"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Endpoint = Annotated[

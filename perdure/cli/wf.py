@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +14,8 @@ import typer
 from perdure import errors
 from perdure.cli import output
 from perdure.cli.options import (
+    DATA_DEFAULT,
+    ENDPOINT_VARIABLE,
     FIELDS_KEY,
     TIMEOUT_S_DEFAULT,
     AsJson,
@@ -41,7 +45,9 @@ RETRY_PAUSE_S = 0.2
 STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
 PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
 # Fields of an event that the timeline has in columns of their own, or that are only for replay.
-EVENT_COLUMNS = frozenset({"event_id", "kind", "at_ms", "activity_id", "options", "stack"})
+EVENT_COLUMNS = frozenset(
+    {"event_id", "kind", "at_ms", "activity_id", "timer_id", "type", "options", "request_id"}
+)
 
 
 @app.command(
@@ -88,6 +94,7 @@ def start(
         raw = wire.raw_payload(encode(value) if has_input else None)
         args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue)
         started = ask(client, args)
+        _warn_of_type(type_, endpoint)
         if not wait:
             if as_json:
                 output.emit(started)
@@ -277,6 +284,8 @@ def _print_result(
         raise output.fail(
             f"{workflow_id} {how}: {why}" if why else f"{workflow_id}: {how}", output.FAILED
         ) from None
+    except errors.NotFound:
+        raise output.fail(f"there is no workflow {workflow_id}", output.NOT_FOUND) from None
     except errors.DeadlineExceeded:
         raise output.fail(
             f"{workflow_id} has not ended yet: wait with --wait, or look with "
@@ -305,6 +314,34 @@ def _ended(client: Client, workflow_id: str, timeout_s: float, *, patient: bool)
             if not patient or time.monotonic() - lost_at > timeout_s:
                 raise
             time.sleep(RETRY_PAUSE_S)
+
+
+def _warn_of_type(type_: str, endpoint: str | None) -> None:
+    """Says so where no worker of the node has the type: accepted, since a deploy may bring it."""
+    from perdure.config import nearest
+
+    known = _known_types(endpoint or os.environ.get(ENDPOINT_VARIABLE))
+    if known and type_ not in known:
+        near = nearest(type_, known)
+        hint = f"did you mean {near}?" if near else f"they have: {', '.join(known)}"
+        output.note(f"warning: no worker of this node has {type_}, so it waits for one; {hint}")
+
+
+def _known_types(endpoint: str | None) -> tuple[str, ...]:
+    """The types that the node's own workers have; empty where the node's file can't be found."""
+    from perdure.node_client import read_node
+
+    data = Path(DATA_DEFAULT)
+    if endpoint is not None:
+        # A node's public socket is DATA/run/NAME/public.
+        data = Path(endpoint.removeprefix("ipc://")).parent.parent.parent
+    try:
+        node = read_node(data)
+    except errors.PerdureError:
+        return ()  # The start was accepted: a warning is not worth an error.
+    if node is None or (endpoint is not None and endpoint not in (node.endpoint, *node.endpoints)):
+        return ()
+    return node.workflow_types
 
 
 def _check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:
@@ -356,14 +393,13 @@ def _pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
 def _event_line(event: dict[str, Any]) -> str:
     parts = []
     for name, value in event.items():
-        if name in EVENT_COLUMNS or value is None or (name == "timer_id"):
+        if name in EVENT_COLUMNS or value is None or name.endswith("_ms"):
             continue
-        if name.endswith("_ms"):
-            continue
-        if name == "failure":
-            parts.append(output.failure_line(value))
-        elif name == "type":
+        if name in ("failure", "last_failure"):
+            if name == "failure":
+                parts.append(output.failure_line(value))
+        elif name in ("activity_type", "workflow_type", "worker_id"):
             parts.append(str(value))
-        else:
+        elif not (name in ("generation", "noop") and value in (1, False)):
             parts.append(f"{name}={output.short(value)}")
     return "  ".join(parts)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
+
+from perdure.cli import output
+from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE
+
+SLOTS_DEFAULT = 8
+GRACE_MS_DEFAULT = 5_000
 
 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
         epilog="\b\nExample:\n"
-        "  perdure worker --app shop.workflows --connect ipc://.perdure/run/4f0a2c/public",
+        "  perdure worker --app shop.workflows --connect ipc:///srv/shop/.perdure/run/4f0a2c/public",
     )(worker)
 
 
@@ -21,13 +29,51 @@ def worker(
         typer.Option("--app", metavar="MODULE", help="A module with workflows and activities."),
     ],
     connect: Annotated[
-        str, typer.Option(metavar="ENDPOINT", help="The node, as `perdure up` printed it.")
-    ],
-    slots: Annotated[int, typer.Option(min=1, metavar="N", help="Activities at a time.")] = 8,
+        str | None,
+        typer.Option(
+            metavar="ENDPOINT",
+            help=f"The node, as `perdure up` printed it; else ${ENDPOINT_VARIABLE}, "
+            "else the node of ./.perdure.",
+        ),
+    ] = None,
+    slots: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Activities at a time.")
+    ] = SLOTS_DEFAULT,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", metavar="NAME", help='Queue to serve.  [default: "default"]'),
     ] = None,
+    grace_ms: Annotated[
+        int, typer.Option(min=0, metavar="MS", help="What it gets to finish at a stop.")
+    ] = GRACE_MS_DEFAULT,
 ) -> None:
-    """Run a worker in the foreground, for a node on this machine. Ctrl-C stops it in order."""
-    raise NotImplementedError
+    """Run a worker in the foreground, for a node on this machine. Ctrl-C stops it in order.
+
+    --app and --queue can be repeated. The worker looks for modules in the working directory first.
+    """
+    from perdure.worker.main import run_external
+
+    with output.reported():
+        endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint()
+        code = run_external(
+            tuple(app),
+            os.getcwd(),
+            endpoint,
+            slots,
+            tuple(queue or ("default",)),
+            grace_ms=grace_ms,
+            log_json=not sys.stderr.isatty(),
+        )
+    raise typer.Exit(code)
+
+
+def _local_endpoint() -> str:
+    from perdure.node_client import read_node
+
+    node = read_node(DATA_DEFAULT)
+    if node is None:
+        raise output.fail(
+            "no node runs here: start one with `perdure up`, or name one with --connect",
+            output.NO_NODE,
+        )
+    return node.endpoint

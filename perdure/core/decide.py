@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.core import decide_activity, limits
+from perdure.core import decide_activity, decide_dead_letter, limits
 from perdure.core.commands import (
     AnyAnswer,
     CancelActivity,
@@ -167,7 +167,11 @@ class _Steps:
 
     def _schedule(self, step: ScheduleActivity) -> str | None:
         activity_id = step.activity_id
-        if activity_id in self._execution.activities or activity_id in self._scheduled:
+        if (
+            activity_id in self._execution.activities
+            or activity_id in self._scheduled
+            or self._facts.closing_event(activity_id) is not None
+        ):
             return f"activity_id {activity_id!r} is used twice in one run"
         if not 1 <= len(activity_id.encode("utf-8")) <= limits.ID_BYTES_MAX:
             return f"activity_id must have 1 to {limits.ID_BYTES_MAX} bytes"
@@ -284,9 +288,9 @@ _DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     ExpireLease: decide_activity.expire,
     EndLease: decide_activity.end,
     TimeOutActivity: decide_activity.time_out,
-    RedriveDeadLetter: decide_activity.redrive,
-    FailDeadLetter: decide_activity.fail_dead_letter,
-    CompleteDeadLetter: decide_activity.complete_dead_letter,
+    RedriveDeadLetter: decide_dead_letter.redrive,
+    FailDeadLetter: decide_dead_letter.fail_dead_letter,
+    CompleteDeadLetter: decide_dead_letter.complete_dead_letter,
 }
 
 __all__ = ["AnyAnswer", "decide", "resolve_options"]

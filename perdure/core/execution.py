@@ -267,7 +267,9 @@ def _charged(
     activity.failures_count += 1
     died = failure.type == WORKER_DIED
     activity.deaths_in_a_row = activity.deaths_in_a_row + 1 if died else 0
-    activity.uncharged_in_a_row = 0
+    # Once the free restarts are used up, each further one in a row is charged.
+    if not died or activity.uncharged_in_a_row < limits.UNCHARGED_IN_A_ROW_MAX:
+        activity.uncharged_in_a_row = 0
     activity.last_end = LastEnd(record.generation, record.grant, "failed", state.value)
     _keep_details(activity, record.details, record.beat)
 
@@ -276,7 +278,8 @@ def _keep_details(activity: Activity, details: bytes | None, beat: int) -> None:
     """Take over the details that came with a report, unless newer ones are known: they never go back."""
     if beat > activity.beat:
         activity.beat = beat
-        activity.details = details
+        if details is not None:
+            activity.details = details
 
 
 def _redriven(activity: Activity, record: ActivityRedriven) -> None:

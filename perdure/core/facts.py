@@ -16,9 +16,11 @@ Jitter = Callable[[float, float], float]
 class Facts(msgspec.Struct, frozen=True):
     """All that `decide` may know besides state and command.
 
-    `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where the command's token
-    points (None: it has none, or a forged one). `closing_event` finds the event that closed an activity,
-    `requested_event` the one that an operator's request id made, of the execution at hand.
+    `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where
+    the command's token points (None: it has none, or a forged one). `began_ms` is when this
+    history took the store over. `closing_event` finds the event that closed an activity,
+    `requested_event` the one that an operator's request made (by `scoped`), of the execution at
+    hand.
     """
 
     now_ms: int
@@ -26,12 +28,16 @@ class Facts(msgspec.Struct, frozen=True):
     jitter: Jitter | None = None
     dlq_after_attempts: int = 5
     address: Address | None = None
+    began_ms: int = 0
     closing_event: Callable[[str], Record | None] = lambda _: None
     requested_event: Callable[[str], Record | None] = lambda _: None
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What follows from a command. A refusal may come with records: it can be what brings a passed deadline to light."""
+    """What follows from a command.
+
+    A refusal may come with records: it can be what brings a passed deadline to light.
+    """
 
     records: tuple[Record, ...]
     answer: AnyAnswer
@@ -40,3 +46,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 def refuse(code: str, message: str, at_ms: int = 0) -> Decision:
     """No records, and why."""
     return Decision((), Refusal(code, message, at_ms))
+
+
+def scoped(kind: type[Record], request_id: str) -> str:
+    """Under what an operator's request is kept: the id counts within one operation.
+
+    `kind` is of the record that the operation makes.
+    """
+    return f"{kind.__name__}/{request_id}"

@@ -123,12 +123,12 @@ class LeaseSessions:
                 sync, heard_ms = self._unjudged.pop(session)
                 if not self._sets.is_dead(session):
                     self._judge(session, sync, heard_ms)
-        if self._earlier_due and self._earlier_judged_ms is not None:
-            if now_ms >= self._earlier_judged_ms:
-                self._earlier_due = False
-                for session in [s for s in self._held if self._is_past(s)]:
-                    for lease in list(self._held[session]):
-                        self._judge_session(lease, earlier_are_dead=True)
+        due_ms = self.next_ms()
+        if due_ms is not None and now_ms >= due_ms:
+            self._earlier_due = False
+            for session in [s for s in self._held if self._is_past(s)]:
+                for lease in list(self._held[session]):
+                    self._judge_session(lease, earlier_are_dead=True)
 
     def _judge(self, session: Session, sync: Sync, heard_ms: int) -> None:
         held: set[LiveLease] = set()

@@ -28,7 +28,7 @@ from perdure.core.commands import (
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Decision, Facts, Jitter
+from perdure.core.facts import Decision, Facts, Jitter, scoped
 from perdure.core.ids import Address, unseal
 from perdure.core.limits import INLINE_BYTES, READY_MAX
 from perdure.core.records import (
@@ -120,12 +120,15 @@ class Ledger:
         jitter: Jitter | None = None,
         dlq_after_attempts: int = 5,
         ready: int = 0,
+        ready_max: int = READY_MAX,
+        began_ms: int = 0,
     ) -> None:
         self.n = n
         self.key = key
-        self.ready = (
-            ready  # Tasks that wait for a worker, nearly: what the limit on new work looks at.
-        )
+        # Tasks that wait for a worker, nearly: what the limit on new work looks at.
+        self.ready = ready
+        self._ready_max = ready_max
+        self._began_ms = began_ms
         self._source = source
         self._epoch = epoch
         self._last_hash = last_hash
@@ -172,16 +175,17 @@ class Ledger:
         else:
             address = getattr(command, "address", None)
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
-        if self.ready > READY_MAX and type(command) is StartWorkflow:
-            return Refusal(
-                "RESOURCE_EXHAUSTED",
-                f"more than {READY_MAX} tasks wait for a worker; try again later",
-            )
         try:
             decision = self._decide(draft, workflow_id, command, address, now_ms)
         except Exception:
             return self._set_aside(draft, command)
         if decision.records:
+            # A start that was accepted before has no records, and is answered as it was.
+            if self.ready > self._ready_max and type(command) is StartWorkflow:
+                return Refusal(
+                    "RESOURCE_EXHAUSTED",
+                    f"more than {self._ready_max} tasks wait for a worker; try again later",
+                )
             try:
                 self._apply(draft, workflow_id, decision.records)
             except Exception:
@@ -203,6 +207,7 @@ class Ledger:
             jitter=self._jitter,
             dlq_after_attempts=self._dlq_after_attempts,
             address=address,
+            began_ms=self._began_ms,
             closing_event=partial(self._closing_event, draft, workflow_id),
             requested_event=partial(self._requested_event, draft, workflow_id),
         )
@@ -274,7 +279,7 @@ class Ledger:
                 draft.closing[workflow_id, record.activity_id] = record
             request_id = getattr(record, "request_id", None)
             if request_id is not None:
-                draft.requested[workflow_id, request_id] = record
+                draft.requested[workflow_id, scoped(kind, request_id)] = record
 
     def _rebuild(self, draft: _Draft, workflow_id: str) -> None:
         """Bring back the execution that a raising fold left half done: from the store and this batch so far."""
@@ -345,6 +350,7 @@ def _stored(workflow_id: str, record: Record) -> StoredEvent:
     closes = None
     if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
         closes = record.activity_id
+    request_id = None if type(record) is WorkflowStarted else getattr(record, "request_id", None)
     return StoredEvent(
         workflow_id,
         record.event_id,  # type: ignore[attr-defined]
@@ -352,7 +358,7 @@ def _stored(workflow_id: str, record: Record) -> StoredEvent:
         type(record).__name__,
         encode_event(record),
         closes,
-        None if type(record) is WorkflowStarted else getattr(record, "request_id", None),
+        None if request_id is None else scoped(type(record), request_id),
     )
 
 

@@ -91,6 +91,14 @@ class Writer(Protocol):
         """The encoded event record at this id."""
         ...
 
+    def ready_count(self) -> int:
+        """How many tasks wait for a worker: workflow tasks, and activities that hold no lease."""
+        ...
+
+    def maybe_checkpoint(self, *, idle: bool = False) -> None:
+        """Move the log into the database if it has grown; sooner when nothing else waits (`idle`)."""
+        ...
+
     def close(self) -> None:
         """Let go of the files. Idempotent."""
         ...

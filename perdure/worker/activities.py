@@ -18,7 +18,8 @@ from perdure.core.records import Payload
 from perdure.failures import BAD_RESULT, Failure, engine_failure
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_HISTORY, TO_LEASE_KEEPER, UNKNOWN_CODES, Asks
-from perdure.worker.attempts import Attempt, Outcome, Runner
+from perdure.worker.attempts import Attempt, Runner
+from perdure.worker.outcome import Outcome
 from perdure.worker.sockets import GatewayLink
 
 ENDED_KEPT = 10_000

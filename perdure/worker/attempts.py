@@ -154,7 +154,7 @@ class Runner:
         return outcome_of_result(result)
 
     def _end_if_forked(self, problem: BaseException | None) -> None:
-        """A child that the function forked, and that leaves the function, must not live on as us."""
+        """A child that the function forked must not live on as us when it leaves the function."""
         if os.getpid() == self._pid:
             return
         code = 0

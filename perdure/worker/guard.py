@@ -96,7 +96,9 @@ def install() -> None:
     for place, name, advice in _PLACES:
         original = getattr(place, name)
         _originals.append((place, name, original))
-        where = place.__name__ if isinstance(place, ModuleType) else place.__qualname__
+        where = place.__name__
+        if not isinstance(place, ModuleType):
+            where = f"{place.__module__}.{where}"
         what = "open()" if name == "open" else f"{where}.{name}".removesuffix(".__init__")
         setattr(place, name, _guarded(original, what, advice))
 

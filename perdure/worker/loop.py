@@ -123,7 +123,7 @@ class Loop(NoWorld):
         # What was raised into the code from outside, and is not the code's own.
         self.escaped: BaseException | None = None
         self.is_closing = False
-        self._timers_kept = timers
+        self._timers_kept: Any = timers
         self._ready: deque[_Handle | _Timer] = deque()
         self._timers: dict[int, _Timer] = {}
         self._timer_count = 0
@@ -131,6 +131,7 @@ class Loop(NoWorld):
         self._task_count = 0
         self._finished_count = 0
         self._halted = False
+        self._quiet = False
         # Its low bits order a workflow's own sets; the others keep the tasks of all workflows,
         # which asyncio has in one set, from colliding.
         self._rank = zlib.crc32(workflow_id.encode()) << 16
@@ -187,15 +188,17 @@ class Loop(NoWorld):
             self.violation = violation
         raise violation
 
-    def evict(self) -> None:
+    def evict(self, *, ended: bool = False) -> None:
         """End every coroutine that is left, and let go of everything. No warning is left behind.
 
-        Python runs their `finally` blocks; whatever these try to begin is stopped by Evicted.
+        Python runs their `finally` blocks; whatever these try to begin is stopped by Evicted. Of a
+        workflow that has not `ended`, errors that nobody has waited for yet are no news either.
         """
+        self._quiet = self._quiet or not (ended or self.is_closing)
         self.is_closing = self._halted = True
         self._ready.clear()
         self._timers.clear()
-        tasks, self._tasks = list(self._tasks), {}
+        tasks, self._tasks = [task for task in self._tasks if not task.done()], {}
         if tasks:
             outer_loop = asyncio._get_running_loop()
             outer_guard = guard.enter(self)
@@ -210,7 +213,8 @@ class Loop(NoWorld):
                 asyncio._set_running_loop(outer_loop)
                 guard.leave(outer_guard)
         self._ready.clear()
-        self.perdure_runtime = None
+        # No circle is left that only the garbage collector would find.
+        self.perdure_runtime = self._timers_kept = None
 
     def _run(self, handle: _Handle | _Timer) -> None:
         try:
@@ -343,8 +347,8 @@ class Loop(NoWorld):
         self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log what went wrong where nobody waits for it; nothing while the workflow is let go."""
-        if not self.is_closing:
+        """Log what went wrong where nobody waited for it."""
+        if not self._quiet:
             _log.error("%s", context.get("message", "error"), exc_info=context.get("exception"))
 
 

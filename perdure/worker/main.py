@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import secrets
 import signal
 import socket
@@ -16,12 +18,12 @@ import psutil
 import zmq
 
 from perdure import logs, registry
-from perdure.clock import boottime_ms
+from perdure.client import Client
 from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from perdure.errors import InvalidArgument
-from perdure.worker.endpoints import workers_endpoint
+from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 
@@ -32,6 +34,7 @@ EXIT_AT_ONCE = 1
 HASH_SEED = "PYTHONHASHSEED"
 # Threads that compute hand the interpreter over this often, so that the main loop gets its turn.
 SWITCH_SECONDS = 0.001
+GC_THRESHOLD = 5_000
 
 
 class AppCheck(NamedTuple):
@@ -61,13 +64,13 @@ def load_apps(apps: Sequence[str], cwd: str) -> registry.Registry:
 
 
 def main(boot: Boot) -> None:
-    """The life of a local worker: until the root says Stop. `boot.options`: see `perdure.core.boot`.
+    """The life of a local worker: until the root says Stop.
 
-    Does not return where user's code is still running at the end: the process exits with 0.
+    `boot.options`: apps, cwd, slots, queues, worker_id, and the ordinal of its session. Does not
+    return where a user's code still runs at the end: the process exits with 0.
     """
     logs.configure(boot.log_json)
     options = boot.options
-    sys.setswitchinterval(SWITCH_SECONDS)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     control = ControlLink(context, boot)
     control.hello()
@@ -86,8 +89,10 @@ def main(boot: Boot) -> None:
         slots=options.get("slots", SLOTS_DEFAULT),
         queues=tuple(options.get("queues", QUEUES_DEFAULT)),
     )
+    _tune()
     inbox = Inbox()
-    worker = Worker(config, GatewayLink(context, boot.workers_endpoint), control, inbox)
+    gateway = GatewayLink(context, boot.workers_endpoint)
+    worker = Worker(config, gateway, inbox, control=control)
     is_quiet = worker.run()
     worker.close()
     context.term()
@@ -98,7 +103,7 @@ def main(boot: Boot) -> None:
 def run_external(
     apps: Sequence[str],
     cwd: str,
-    endpoint: str,
+    endpoint: str | None = None,
     slots: int = SLOTS_DEFAULT,
     queues: Sequence[str] = QUEUES_DEFAULT,
     *,
@@ -108,16 +113,17 @@ def run_external(
 ) -> int:
     """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.
 
-    `endpoint` is a node's public one. A second signal ends the process at once. InvalidArgument
-    where an application can't be loaded, Unavailable where no node answers. With PYTHONHASHSEED
-    unset, the process executes itself again with it set, so that sets of texts have one order.
+    `endpoint` is a node's public one, found as by `perdure.Client` where it is not given. A second
+    signal ends the process at once. InvalidArgument where an application can't be loaded,
+    Unavailable where no node answers. With PYTHONHASHSEED unset, the process executes itself again
+    with it set, so that sets of texts have one order.
     """
     if HASH_SEED not in os.environ:
         os.environ[HASH_SEED] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     logs.configure(log_json)
-    sys.setswitchinterval(SWITCH_SECONDS)
     found = load_apps(apps, cwd)
+    client = Client(endpoint)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     config = _config(
         found,
@@ -127,11 +133,14 @@ def run_external(
         slots=slots,
         queues=tuple(queues) or QUEUES_DEFAULT,
     )
+    _tune()
     inbox = Inbox()
-    worker = Worker(config, GatewayLink(context, workers_endpoint(endpoint)), None, inbox)
+    gateway = GatewayLink(context, client.worker_endpoint())
+    worker = Worker(config, gateway, inbox, locator=Locator(client.worker_endpoint, inbox))
     _stop_on_signals(worker, inbox, grace_ms)
     is_quiet = worker.run()
     worker.close()
+    client.close()
     context.term()
     if not (is_quiet and _only_daemons()):
         _exit(0)
@@ -160,9 +169,18 @@ def _config(
     )
 
 
+def _tune() -> None:
+    """Settings of the interpreter, once the application is loaded."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    # Workflows in memory are many small objects; what was imported need not be searched as well.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
+
+
 def _own_name() -> str:
     """A name of this process that fits the rules for worker names."""
-    host = "".join(c if c.isalnum() and c.isascii() or c in "-." else "-" for c in socket.gethostname())
+    host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())
     return f"{host[:64] or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
 
 

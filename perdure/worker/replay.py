@@ -121,7 +121,7 @@ class Replayer:
             step = endings.step_of(ending)
             self.is_finished = True
             self._issue(step, None, 0)
-            loop.evict()
+            loop.evict(ended=True)
             self._handles.clear()
 
     def _on_started(self, event: records.WorkflowStarted) -> None:
@@ -141,7 +141,7 @@ class Replayer:
         try:
             args, kwargs = values.bind_input(self.definition.function, payload)
             self._ending = endings.Ending(result=await self.definition.function(*args, **kwargs))
-        except GeneratorExit:
+        except (GeneratorExit, Evicted):
             raise  # The workflow leaves memory.
         except BaseException as problem:  # noqa: BLE001 - the workflow's end, or raised in `_wake`
             if isinstance(problem, NonDeterminism):

@@ -82,7 +82,7 @@ Done = Callable[[Work, Outcome, int], None]
 
 
 class Replays:
-    """Runs work in order, one at a time. All methods are the main loop's; `done` is posted to it."""
+    """Runs work in order, one at a time. All is the main loop's; `done` is posted to it."""
 
     def __init__(self, definitions: Mapping[str, Definition], inbox: Inbox, done: Done) -> None:
         self._definitions = definitions

@@ -1,12 +1,13 @@
 """The main loop of a worker: one thread, two sockets, an inbox, and what is due.
 
-Level-triggered: at every hello, when it begins to drain, and every second it says all that it holds;
-the node works out what got lost on the way. Nothing is waited for except in `_wait`.
+Level-triggered: at every hello, when it begins to drain, and every second it says all that it
+holds; the node works out what got lost on the way. Nothing is waited for except in `_wait`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import zmq
@@ -19,10 +20,12 @@ from perdure.log_names import LogName
 from perdure.worker.activities import Activities
 from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
 from perdure.worker.attempts import Runner
+from perdure.worker.locator import Locator
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 from perdure.worker.workflows import Workflows
 
 HELLO_AGAIN_MS = 1_000
+SEEK_AGAIN_MS = 2_000
 WORKFLOW_SLOTS = 100
 # The supervisor allows a worker its grace and 500 ms more.
 GOODBYE_MS = 250
@@ -43,15 +46,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """A worker session with the node behind `gateway`; `control` is a local worker's line to its root."""
+    """A worker session with the node behind `gateway`.
+
+    A local worker has `control`, its line to the root; one elsewhere has a `locator`.
+    """
 
     def __init__(
-        self, config: Config, gateway: GatewayLink, control: ControlLink | None, inbox: Inbox
+        self,
+        config: Config,
+        gateway: GatewayLink,
+        inbox: Inbox,
+        *,
+        control: ControlLink | None = None,
+        locator: Locator | None = None,
     ) -> None:
         self._config = config
         self._gateway = gateway
         self._control = control
         self._inbox = inbox
+        self._locator = locator
+        self._seek_at_ms = None if locator is None else boottime_ms() + SEEK_AGAIN_MS
         self._asks = Asks()
         self._runner = Runner(config.activities, inbox)
         self.activities = Activities(self._runner, config.slots, self._asks, gateway)
@@ -63,6 +77,7 @@ class Worker:
         self._sync_at_ms: int | None = None
         self._stop_at_ms: int | None = None
         self._gone_at_ms: int | None = None
+        self._ripe: dict[Any, int] = {}
         self._poller = zmq.Poller()
         for source in (gateway.socket, gateway.monitor, control and control.socket, inbox.fd):
             if source is not None:
@@ -70,8 +85,6 @@ class Worker:
 
     def run(self) -> bool:
         """Serve until stopped; True when nothing of a user's code is left running."""
-        if self._control is not None:
-            self._control.hello()
         while not self._over(boottime_ms()):
             self._wait()
             now_ms = boottime_ms()
@@ -84,8 +97,15 @@ class Worker:
         logs.logger().info(LogName.WORKER_STOPPED, worker=self._config.worker_id)
         return self._runner.is_quiet and not self.workflows.running
 
+    def close(self) -> None:
+        """Close the sockets; what was said last still leaves, for a moment."""
+        self._gateway.close()
+        if self._control is not None:
+            self._control.close()
+        self._inbox.close()
+
     def stop(self, grace_ms: int, now_ms: int) -> None:
-        """Begin the orderly end: take nothing more, and go when all is done or `grace_ms` is over."""
+        """Begin the end: take nothing more, go when all is done or `grace_ms` is over."""
         stop_at_ms = now_ms + grace_ms
         if self._stop_at_ms is not None:
             self._stop_at_ms = min(self._stop_at_ms, stop_at_ms)
@@ -101,11 +121,9 @@ class Worker:
         timeout_ms = 0
         if self._inbox.arm():
             next_ms = self._next_ms()
-            if next_ms is not None:
-                timeout_ms = max(0, next_ms - boottime_ms())
-            else:
-                timeout_ms = -1
-        if self._inbox.fd in dict(self._poller.poll(timeout_ms)):
+            timeout_ms = -1 if next_ms is None else max(0, next_ms - boottime_ms())
+        self._ripe = dict(self._poller.poll(timeout_ms))
+        if self._inbox.fd in self._ripe:
             self._inbox.clear()
 
     def _next_ms(self) -> int | None:
@@ -114,6 +132,7 @@ class Worker:
             self._sync_at_ms,
             self._stop_at_ms,
             self._gone_at_ms,
+            self._seek_at_ms,
             self._asks.next_ms() if self._gateway.welcomed else None,
             self.activities.next_ms(),
             self.workflows.replays.next_ms(),
@@ -121,22 +140,32 @@ class Worker:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _receive(self, now_ms: int) -> None:
-        if self._control is not None:
+        if self._control is not None and self._control.socket in self._ripe:
             for order in self._control.receive():
                 self._obey(order, now_ms)
+        if self._gateway.monitor in self._ripe:
+            self._connection_changed(now_ms)
+        if self._gateway.socket in self._ripe:
+            for message in self._gateway.receive():
+                self._take(message, now_ms)
+
+    def _connection_changed(self, now_ms: int) -> None:
         change = self._gateway.change()
-        if change is not None:
-            self._hello_at_ms = None
-            if change:
-                self._say_hello(now_ms)
-        for message in self._gateway.receive():
-            self._take(message, now_ms)
+        if change is None:
+            return
+        self._hello_at_ms = None
+        if change:
+            self._say_hello(now_ms)
+        elif self._locator is not None:
+            self._seek_at_ms = now_ms + SEEK_AGAIN_MS
 
     def _do_due(self, now_ms: int) -> None:
         if self._hello_at_ms is not None and now_ms >= self._hello_at_ms:
             self._say_hello(now_ms)
         if self._sync_at_ms is not None and now_ms >= self._sync_at_ms:
             self._say_sync(now_ms)
+        if self._seek_at_ms is not None and now_ms >= self._seek_at_ms:
+            self._seek(now_ms)
         if self._gateway.welcomed:
             for entry in self._asks.due(now_ms):
                 self._gateway.send(entry.dest, entry.message)
@@ -198,6 +227,7 @@ class Worker:
 
     def _welcome(self, message: links.WorkerWelcome, now_ms: int) -> None:
         self._hello_at_ms = None
+        self._seek_at_ms = None
         self._gateway.welcomed = True
         self._history_is(message.history)
         self._say_sync(now_ms)
@@ -208,6 +238,15 @@ class Worker:
             logs.logger().info(LogName.WORKER_READY, worker=self._config.worker_id)
             if self._control is not None:
                 self._control.ready()
+
+    def _seek(self, now_ms: int) -> None:
+        assert self._locator is not None
+        self._seek_at_ms = now_ms + SEEK_AGAIN_MS
+        self._locator.seek(self._found)
+
+    def _found(self, endpoint: str, now_ms: int) -> None:
+        if not self._gateway.welcomed:
+            self._gateway.move(endpoint)
 
     def _history_is(self, incarnation: str) -> None:
         if incarnation != self._history:

@@ -74,7 +74,8 @@ class Inbox:
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Give the descriptor back: nothing that is posted from now on is done."""
+        self._pid = -1
         os.close(self.fd)
 
 
@@ -105,6 +106,7 @@ class GatewayLink:
         ):
             self.socket.setsockopt(option, value)
         self.monitor = self.socket.get_monitor_socket(int(_WATCHED))
+        self._endpoint = endpoint
         self.socket.connect(endpoint)
         self._decoder = msgspec.msgpack.Decoder(list[links.ToWorker])
 
@@ -116,6 +118,13 @@ class GatewayLink:
             self.welcomed = False
             change = event == zmq.Event.HANDSHAKE_SUCCEEDED
         return change
+
+    def move(self, endpoint: str) -> None:
+        """Connect there instead."""
+        if endpoint != self._endpoint:
+            self.socket.disconnect(self._endpoint)
+            self._endpoint = endpoint
+            self.socket.connect(endpoint)
 
     def receive(self) -> Iterator[links.ToWorker]:
         """All messages that lie in the socket (of at most DRAIN_MAX frames)."""
@@ -168,6 +177,7 @@ class GatewayLink:
     def close(self) -> None:
         """Let what was sent last leave, for a moment, and close."""
         self.socket.disable_monitor()
+        self.monitor.close(linger=0)
         self.socket.close(linger=BYE_LINGER_MS)
 
 

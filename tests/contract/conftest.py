@@ -1,4 +1,4 @@
-"""What the exam of stores is written with: the stores, the changes of one epoch, things to store."""
+"""What the exam of stores is written with: stores, the changes of one epoch, things to store."""
 
 from __future__ import annotations
 

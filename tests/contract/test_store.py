@@ -1,4 +1,4 @@
-"""One exam for every store, first part: epochs, the log, and commits that are whole or not there."""
+"""One exam for every store, first part: epochs, the log, and commits that are whole or absent."""
 
 from __future__ import annotations
 

@@ -62,6 +62,17 @@ def test_a_touched_execution_and_its_rows_are_replaced(store):
     assert line.writer.load("w") == after
 
 
+def test_what_is_open_is_what_was_put_whatever_the_execution_holds(store):
+    line = Line(store)
+    live = execution(activities={"a": activity("a"), "b": activity("b")}, timers={1: WALL_MS})
+    line.commit(started=[live], activities=[("w", activity("a"))])
+    assert line.writer.load("w") == execution(activities={"a": activity("a")})
+    line.commit(touched=[live], timers=[("w", 2, WALL_MS)])
+    expected = execution(activities={"a": activity("a")}, timers={2: WALL_MS})
+    assert line.writer.load("w") == expected
+    assert store.reader().open_state() == (3, [expected])
+
+
 def test_what_one_change_both_puts_and_closes_is_closed(store):
     line = Line(store)
     line.commit(

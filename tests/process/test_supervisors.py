@@ -137,6 +137,8 @@ def test_a_node_says_ready_once_shows_its_tree_and_stops_in_reverse_order(tmp_pa
         assert complaints == []
         assert sorted(node.lines("stops")[:2]) == ["worker-1", "worker-2"]
         assert node.lines("stops")[2:] == ["gateway", "scheduler", "history"]
+        # Sets of strings have one order in all workers, and the environment is the user's.
+        assert set(node.lines("flags")) == {"0 None"}
         assert await_exit(*everybody, timeout_ms=1_000) == []
         assert not Path(info.run_dir).exists()
         assert read_node(data) is None
@@ -221,6 +223,17 @@ def test_a_child_that_can_not_begin_ends_the_node_with_its_own_status_and_words(
         code, out, complaints = node.end()
         assert (code, out) == (2, "")
         assert complaints[-1] == "perdure: the store is from the future"
+
+
+def test_a_second_failed_commit_in_a_row_ends_the_node(data):
+    with StubNode(data) as node:
+        node.until_ready()
+        (data / "history.behave").write_text("commit failed")
+        os.kill(node.pid("history"), signal.SIGKILL)
+        code, _, complaints = node.end()
+        assert code == 1
+        assert "a second commit failed in a row" in complaints[-1]
+        assert len([x for x in node.lines("starts") if x.startswith("history")]) == 3
 
 
 def test_workers_that_crash_again_and_again_never_end_the_node(data):

@@ -15,6 +15,7 @@ import zmq
 
 from perdure.core import links
 from perdure.core.boot import Boot
+from supervisors.storage import EXIT_COMMIT_FAILED
 
 decoder = msgspec.msgpack.Decoder(list[links.FromRoot])
 
@@ -35,9 +36,12 @@ def behaviour(boot: Boot) -> str:
 
 def main(boot: Boot) -> None:
     note(boot, "starts", f"{boot.role} {os.getpid()}")
+    note(boot, "flags", f"{sys.flags.hash_randomization} {os.environ.get('PYTHONSAFEPATH')}")
     how = behaviour(boot)
     if how == "crash":
         sys.exit(9)
+    if how == "commit failed":
+        sys.exit(EXIT_COMMIT_FAILED)
     is_worker = boot.inbox_endpoint == ""
     head = [] if is_worker else [b""]
     socket = zmq.Context.instance().socket(zmq.DEALER)

@@ -1,0 +1,153 @@
+"""The gateway's side towards clients: their sockets, their open requests, the answers they get.
+
+What a request asks for is carried out by the subclass; here is only how it comes and how it goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import heapq
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import msgspec
+import zmq
+
+from actors import gateway_sockets
+from actors.gateway_requests import Connection, Open, Requests, frame_of
+from actors.mailbox import Mailbox
+from perdure import errors, wire
+from perdure.core import limits
+from perdure.core.boot import Boot
+from perdure.errors import PerdureError
+from perdure.store.protocol import StoreError
+
+
+class ClientSide(Mailbox):
+    """An actor with doors for clients."""
+
+    def __init__(self, boot: Boot) -> None:
+        super().__init__(boot)
+        self.requests = Requests()
+        self.unreadable = 0  # Requests that were no map: nothing can be answered.
+        self.undelivered = 0  # Answers to clients that are gone or do not read; they ask again.
+        self._doors: list[zmq.Socket[bytes]] = []
+        self._numbers = itertools.count(1)
+        self._deadlines: list[tuple[int, int, Open]] = []
+
+    # --- what the subclass does -------------------------------------------------
+    @abstractmethod
+    def carry_out(self, entry: Open) -> None:
+        """Do what is asked, now or by and by; in the end `answer` or `refuse` it, or raise."""
+
+    @abstractmethod
+    def asked_again(self, entry: Open) -> None:
+        """The client has sent the very same request again: it has heard nothing."""
+
+    # --- requests ---------------------------------------------------------------
+    def open_door(self, endpoint: str) -> None:
+        """Listen for clients there; gateway_sockets.CannotBind where that is not possible."""
+        door = gateway_sockets.public(self.context, endpoint)
+        self._doors.append(door)
+        self.add_socket(door, functools.partial(self._take_request, len(self._doors) - 1))
+
+    def next_number(self) -> int:
+        """A number never given out before by this incarnation."""
+        return next(self._numbers)
+
+    def _take_request(self, door: int, frames: list[bytes]) -> None:
+        frame = frame_of(frames)
+        form = None if frame is None else wire.form_of(frame.body)
+        if frame is None or form is None:
+            self.unreadable += 1
+            return
+        same = self.requests.find(door, frame.identity, frame.body)
+        if same is not None:
+            self.asked_again(same)
+            return
+        try:
+            request = form.read(frame.body)
+        except wire.Refused as refused:
+            body = refused.form.error(refused.id, refused.error)
+            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            return
+        entry = self.requests.admit(door, frame.identity, frame.body, request, frame.is_delimited)
+        if entry is None:
+            error = errors.ResourceExhausted(
+                f"this connection has {limits.CLIENT_REQUESTS_MAX} requests open"
+            )
+            body = form.error(request.id, error)
+            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            return
+        self._move(entry.connection)
+
+    def _move(self, connection: Connection) -> None:
+        """Carry out what may go now; what is answered at once may free the next."""
+        if connection.is_moving:
+            return
+        connection.is_moving = True
+        while (entry := self.requests.next_to_go(connection)) is not None:
+            try:
+                self.carry_out(entry)
+            except PerdureError as problem:
+                self.refuse(entry, problem)
+            except (StoreError, apsw.Error, msgspec.MsgspecError, RecursionError) as problem:
+                self.refuse(entry, errors.Internal(f"the store can't be read: {problem}"))
+        connection.is_moving = False
+
+    # --- time -------------------------------------------------------------------
+    def set_deadline(self, entry: Open, wait_ms: int) -> None:
+        """Have `overdue` name this request when `wait_ms` have passed and it is still open."""
+        due_ms = self.now_ms() + wait_ms
+        heapq.heappush(self._deadlines, (due_ms, self.next_number(), entry))
+
+    def next_deadline_ms(self) -> int | None:
+        """When `overdue` has something."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].is_done:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def overdue(self, now_ms: int) -> Iterator[Open]:
+        """The requests whose deadline has passed, each once."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, _, entry = heapq.heappop(self._deadlines)
+            if not entry.is_done:
+                yield entry
+
+    # --- answers ----------------------------------------------------------------------
+    def answer(self, entry: Open, ok: Any, commit: int = 0) -> None:
+        """Answer that it was done, as of `commit`. Nothing if it was closed."""
+        form, request_id = entry.request.form, entry.request.id
+        try:
+            body = form.ok(request_id, ok, commit)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
+            text = f"the answer can't be written as {form.name}: {problem}"
+            body = form.error(request_id, errors.InvalidArgument(text), commit)
+        self._finish(entry, body)
+
+    def refuse(self, entry: Open, error: PerdureError, commit: int = 0) -> None:
+        """Answer that it was not done, and why. Nothing if it was closed."""
+        form, request_id = entry.request.form, entry.request.id
+        self._finish(entry, form.error(request_id, error, commit))
+
+    def _finish(self, entry: Open, body: bytes) -> None:
+        if not self.requests.finish(entry):
+            return
+        connection = entry.connection
+        self._transmit_to(connection.door, connection.identity, entry.is_delimited, body)
+        if connection.waiting:
+            self._move(connection)
+
+    def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
+        frames = (identity, b"", body) if is_delimited else (identity, body)
+        try:
+            self._doors[door].send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            self.undelivered += 1

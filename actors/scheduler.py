@@ -1,0 +1,116 @@
+"""Scheduler: gives ready tasks to workers, and says when anything but a lease falls due.
+
+Receives: the commit log (history), Syncs of workers, polls and sets of sessions (gateway), sets of
+sessions (root). Sends: proposals (history); tasks for workers, and answers to polls (gateway).
+Changes nothing by itself: history may refuse any proposal as out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from actors.follower import from_history
+from actors.mailbox import run
+from actors.proposer import Proposer
+from perdure.core.boot import Boot
+from perdure.core.commands import AnyAnswer, AnyCommand
+from perdure.core.ids import Session
+from perdure.core.links import (
+    GATEWAY,
+    HISTORY,
+    SCHEDULER,
+    Message,
+    Poll,
+    Polled,
+    Sessions,
+    Sync,
+    ToScheduler,
+    Unpoll,
+)
+from perdure.core.matching import Matching
+from perdure.core.records import Record
+from perdure.core.state import Execution
+
+_from_gateway = msgspec.msgpack.Decoder(list[ToScheduler])
+
+
+# --- state --------------------------------------------------------------------
+class Scheduler(Proposer):
+    """The actor; all judgement is in `Matching`."""
+
+    role = SCHEDULER
+    decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+        HISTORY: from_history,
+        GATEWAY: _from_gateway,
+    }
+
+    _mind: Matching
+
+    # --- handle: the log ------------------------------------------------------
+    def on_open_state(self, n: int, executions: list[Execution]) -> None:
+        """Begin."""
+        self._mind = Matching(self.reader.key(), self.propose, self._tell, self._answer_poll)
+        self._mind.load(executions, self.now_ms())
+        self.take_kept()
+
+    def on_records(self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record]) -> None:
+        """Follow the log."""
+        self._mind.apply(n, at_ms, workflow_id, records, self.now_ms())
+
+    def on_answer(
+        self, command: AnyCommand, tag: Any, answer: AnyAnswer, commit: int, now_ms: int
+    ) -> None:
+        """Learn of refusals."""
+        self._mind.answered(command, answer, now_ms)
+
+    # --- handle: workers and clients --------------------------------------------
+    def on_gateway(self, incarnation: str, now_ms: int) -> None:
+        """Forget whom an earlier gateway led to."""
+        self._mind.gateway(incarnation)
+
+    def on_sessions(self, message: Sessions) -> None:
+        """Forget the dead."""
+        self._mind.sessions(message)
+
+    def on_sync(self, session: Session, message: Sync, now_ms: int) -> None:
+        """Learn what a worker holds and can take."""
+        self._mind.sync(session, message, now_ms)
+
+    def on_request(self, sender: str, head: bytes, message: Any, now_ms: int) -> None:
+        """Polls, which only the gateway itself may bring."""
+        if head:
+            return
+        if isinstance(message, Poll):
+            self._mind.poll((sender, message.n), message, now_ms)
+        elif isinstance(message, Unpoll):
+            self._mind.unpoll((sender, message.n))
+
+    # --- handle: time -----------------------------------------------------------
+    def on_drained(self, now_ms: int) -> None:
+        """Give out what can be given, propose what is due."""
+        if self.is_loaded:
+            self._mind.step(self.reached, now_ms)
+
+    def next_timer_ms(self) -> int | None:
+        """The next deadline, or proposal to repeat. What a turn does for them is in on_drained."""
+        return self.earliest(self._mind.next_ms() if self.is_loaded else None)
+
+    def on_timer(self, now_ms: int) -> None:
+        """Ask again what was not answered."""
+        self.ask_again(now_ms)
+
+    # --- sending ------------------------------------------------------------------
+    def _tell(self, head: bytes, message: Message) -> None:
+        if self.gateway:
+            self.send(self.gateway, message, head)
+
+    def _answer_poll(self, gateway: str, message: Polled) -> None:
+        self.send(gateway, message)
+
+
+def main(boot: Boot) -> None:
+    """Be the scheduler until told to stop."""
+    run(Scheduler, boot)

@@ -1,0 +1,119 @@
+"""A history without a store: the real decide and evolve, and a log that projections can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from perdure.core import commands as c
+from perdure.core.decide import decide
+from perdure.core.execution import begin, evolve
+from perdure.core.facts import Facts
+from perdure.core.ids import Address, Session, unseal
+from perdure.core.records import ActivityOptions, Record, WorkflowStarted
+from perdure.core.state import Execution
+from perdure.failures import Failure
+from perdure.policy import RetryPolicy
+
+KEY = b"k" * 32
+Listener = Callable[[int, int, str, Sequence[Record]], None]
+
+
+class LittleHistory:
+    """Every command is one commit. Listeners hear (n, at_ms, workflow_id, records) at once."""
+
+    def __init__(self) -> None:
+        self.key = KEY
+        self.now_ms = 1_000
+        self.n = 0
+        self.executions: dict[str, Execution] = {}
+        self.listeners: list[Listener] = []
+        self.u = 0.5
+
+    def ask(self, command: c.Command) -> c.AnyAnswer:
+        """Judge, commit, publish."""
+        token = getattr(command, "token", None)
+        address = getattr(command, "address", None)
+        if token is not None:
+            address = unseal(token, KEY)
+            assert address is not None
+        workflow_id = address.workflow_id if address else command.workflow_id
+        execution = self.executions.get(workflow_id)
+        decision = decide(execution, command, Facts(self.now_ms, lambda: self.u, address=address))
+        if decision.records:
+            self.n += 1
+            for record in decision.records:
+                if isinstance(record, WorkflowStarted):
+                    self.executions[workflow_id] = begin(workflow_id, record)
+                else:
+                    evolve(self.executions[workflow_id], record, self.n)
+            for listener in self.listeners:
+                listener(self.n, self.now_ms, workflow_id, decision.records)
+        return decision.answer
+
+    def open_state(self) -> list[Execution]:
+        """As a reader finds it: copies."""
+        return [
+            msgspec.msgpack.decode(msgspec.msgpack.encode(execution), type=Execution)
+            for execution in self.executions.values()
+            if execution.is_open
+        ]
+
+    # --- what tests do often ----------------------------------------------------
+    def start(self, workflow_id: str = "w", type: str = "T", queue: str = "default") -> None:
+        self.ask(c.StartWorkflow(workflow_id, type, queue, None, None, b""))
+
+    def step(self, workflow_id: str = "w", *steps: c.Step) -> c.AnyAnswer:
+        """The workflow's next task is done with these steps."""
+        execution = self.executions[workflow_id]
+        return self.ask(
+            c.CompleteWorkflowTask(
+                workflow_id,
+                execution.consumed,
+                execution.commands,
+                execution.last_event_id,
+                steps,
+            )
+        )
+
+    def schedule(
+        self,
+        workflow_id: str = "w",
+        activity_id: str = "a",
+        type: str = "t",
+        retry: RetryPolicy | None = None,
+        **options: int | str,
+    ) -> None:
+        """Start the workflow if need be, and have it schedule an activity."""
+        if workflow_id not in self.executions:
+            self.start(workflow_id)
+        known = ActivityOptions(retry or RetryPolicy(), **options)  # type: ignore[arg-type]
+        self.step(workflow_id, c.ScheduleActivity(activity_id, type, None, known))
+
+    def grant(
+        self,
+        workflow_id: str = "w",
+        activity_id: str = "a",
+        session: Session | None = None,
+        poll_id: str | None = None,
+        worker_id: str = "w1",
+    ) -> Address:
+        """Lease it, whoever asks."""
+        held = self.executions[workflow_id].activities[activity_id]
+        name = (workflow_id, activity_id, held.generation, held.grant + 1, held.attempt)
+        answer = self.ask(c.GrantLease(*name, worker_id, session, poll_id))
+        assert isinstance(answer, c.Done), answer
+        return Address(workflow_id, activity_id, held.generation, held.grant)
+
+    def fail(self, address: Address, type: str = "Oops") -> c.AnyAnswer:
+        from perdure.core.ids import seal
+
+        return self.ask(c.FailActivity(seal(address, KEY), Failure(type, "message")))
+
+
+@pytest.fixture
+def history() -> LittleHistory:
+    """A new one."""
+    return LittleHistory()

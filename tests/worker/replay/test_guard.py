@@ -1,0 +1,138 @@
+"""Guards: what would not replay is stopped in a workflow, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+from perdure import workflow
+from perdure.worker import guard
+
+
+@pytest.fixture(autouse=True)
+def _guards():
+    guard.install()
+    guard.install()
+    yield
+    guard.uninstall()
+
+
+USES = {
+    "time.time": (lambda: time.time(), "workflow.now_ms"),
+    "time.monotonic": (lambda: time.monotonic(), "workflow.now_ms"),
+    "time.sleep": (lambda: time.sleep(0), "asyncio.sleep"),
+    "random.random": (lambda: random.random(), "workflow.random"),
+    "random.shuffle": (lambda: random.shuffle([]), "workflow.random"),
+    "random._urandom": (lambda: secrets.token_hex(), "workflow.random"),
+    "uuid.uuid1": (lambda: uuid.uuid1(), "workflow.uuid4"),
+    "uuid.uuid4": (lambda: uuid.uuid4(), "workflow.uuid4"),
+    "os.urandom": (lambda: os.urandom(1), "workflow.random"),
+    "Thread.start": (lambda: threading.Thread(target=print).start(), "activity"),
+    "open()": (lambda: open(os.devnull), "activity"),  # noqa: SIM115
+    "socket.socket": (lambda: socket.socket(), "activity"),
+    "subprocess.Popen": (lambda: subprocess.run(["true"], check=False), "activity"),
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_what_would_not_replay_is_stopped_and_says_what_to_use_instead(history, what):
+    use, instead = USES[what]
+
+    async def flow():
+        use()
+
+    with pytest.raises(workflow.NonDeterminism) as raised:
+        history(flow).run()
+    assert what in str(raised.value)
+    assert instead in str(raised.value)
+
+
+def test_code_that_swallows_the_error_fails_its_task_all_the_same(history):
+    async def flow():
+        try:
+            time.time()
+        except Exception:  # noqa: BLE001
+            return "nothing happened"
+
+    run = history(flow)
+    with pytest.raises(workflow.NonDeterminism, match=r"time\.time"):
+        run.run()
+    assert run.replayer.take_steps() == ()
+
+
+def test_in_a_task_group_it_fails_the_task_and_not_the_workflow(history):
+    async def child():
+        uuid.uuid4()
+
+    async def flow():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+
+    with pytest.raises(workflow.NonDeterminism, match="uuid4"):
+        history(flow).run()
+
+
+def test_outside_a_workflow_everything_is_as_ever(history):
+    async def flow():
+        return await workflow.execute_activity("work", activity_id="a")
+
+    assert history(flow).run().result == "a"
+    assert time.time() > 0
+    assert random.random() < 1
+    assert uuid.uuid4().version == 4
+    with open(os.devnull) as file, io.open(os.devnull), socket.socket():  # noqa: UP020
+        assert file.readable()
+    thread = threading.Thread(target=time.sleep, args=(0,))
+    thread.start()
+    thread.join()
+    asyncio.run(asyncio.to_thread(time.monotonic))
+
+
+def test_logging_and_imports_pass_through(history, tmp_path, monkeypatch):
+    module = tmp_path / "perdure_imported_in_a_workflow.py"
+    module.write_text("import random, time\nat = time.time()\ndrawn = random.random()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    handler = logging.FileHandler(tmp_path / "log", delay=True)
+    log = logging.getLogger("perdure.test.guard")
+    log.addHandler(handler)
+
+    async def flow():
+        import perdure_imported_in_a_workflow as imported
+
+        log.warning("from the workflow")
+        return imported.at > 0
+
+    try:
+        assert history(flow).run().result is True
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+        sys.modules.pop(module.stem, None)
+    assert (tmp_path / "log").read_text() == "from the workflow\n"
+
+
+def test_the_failure_of_a_workflow_has_its_stack_with_guards_in_place(history):
+    async def flow():
+        raise ValueError("why")
+
+    failure = history(flow).run().failure
+    assert "raise ValueError" in failure.stack
+
+
+def test_uninstalling_puts_everything_back():
+    guarded = time.time, open
+    guard.uninstall()
+    assert not hasattr(time.time, "__wrapped__")
+    assert (time.time, open) != guarded

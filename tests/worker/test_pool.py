@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import threading
+
+from perdure.worker.pool import LoopThread, Threads
+
+PATIENCE_S = 10
+
+
+def test_threads_are_started_as_they_are_needed_and_used_again():
+    threads, done = Threads(), threading.Semaphore(0)
+    for _ in range(20):
+        threads.submit(done.release)
+        assert done.acquire(timeout=PATIENCE_S)
+        threads.ended()
+    assert threads.alive == 1
+
+
+def test_a_thread_that_is_stuck_is_replaced_and_ends_when_its_job_does():
+    threads, begun, release, after = (
+        Threads(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
+    names: list[str] = []
+
+    def stuck() -> None:
+        names.append(threading.current_thread().name)
+        begun.set()
+        release.wait(PATIENCE_S)
+
+    job = threads.submit(stuck)
+    assert begun.wait(PATIENCE_S)
+    threads.give_up(job)
+    assert (threads.alive, threads.stuck) == (0, 1)
+    threads.submit(after.set)
+    assert after.wait(PATIENCE_S), "the next job got no thread"
+    left = next(t for t in threading.enumerate() if t.name == names[0])
+    release.set()
+    left.join(PATIENCE_S)
+    assert (left.is_alive(), threads.stuck) == (False, 0)
+
+
+def test_a_job_that_is_given_up_before_it_begins_never_runs():
+    threads, begun, release, last = (
+        Threads(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
+    ran: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        release.wait(PATIENCE_S)
+
+    threads.submit(first)
+    assert begun.wait(PATIENCE_S)
+    threads._alive += 1  # So that the second has to wait for the thread of the first.
+    second = threads.submit(lambda: ran.append("second"))
+    threads.give_up(second)
+    threads.submit(last.set)
+    release.set()
+    assert last.wait(PATIENCE_S)
+    assert ran == []
+
+
+def test_a_coroutine_that_is_cancelled_before_its_first_step_still_runs_to_its_end():
+    loop, ended = LoopThread(), threading.Event()
+
+    async def run() -> None:
+        ended.set()
+
+    loop.start(run).cancel()
+    assert ended.wait(PATIENCE_S)
