@@ -1,4 +1,6 @@
-"""Commands on their way to history: sent again by their originator, and by nobody else, until they are answered."""
+"""Commands on their way to history: sent again by their originator, and by nobody else, until they
+are answered.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Asks:
         return message
 
     def answered(self, answer: Answer) -> tuple[AnyCommand, Any] | None:
-        """The command and tag that `answer` is for; None where it was answered before, or is not ours."""
+        """The command and tag that `answer` is for; None where it was answered before, or is not
+        ours.
+        """
         found = self._open.pop(answer.n, None)
         return None if found is None else (found.ask.command, found.tag)
 

@@ -1,4 +1,6 @@
-"""The projection side of the commit log: start from the open state, follow the feed, read the log where it has a gap."""
+"""The projection side of the commit log: start from the open state, follow the feed, read the log
+where it has a gap.
+"""
 
 from __future__ import annotations
 

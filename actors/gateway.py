@@ -53,7 +53,7 @@ from perdure.store.sqlite import SqliteReader
 _from_history = msgspec.msgpack.Decoder(list[FromHistory])
 _from_scheduler = msgspec.msgpack.Decoder(list[Polled])
 _from_lease_keeper = msgspec.msgpack.Decoder(list[Answer])
-_from_dlq = msgspec.msgpack.Decoder(list[DeadListed])
+_from_dlq = msgspec.msgpack.Decoder(list[DeadListed | Answer])
 
 # Watches share history's numbers with commands, and are told apart by this.
 WATCH_FROM = 2**40

@@ -1,8 +1,9 @@
 """History: the only writer, and the only one that says no.
 
-Owns the store. Receives commands from gateways (their clients' and their workers'), proposals from scheduler and lease
-keeper, and watches from gateways. Answers, and publishes every commit to its followers. Nothing leaves before the sync:
-all that was drained is judged and written in one transaction, and only then are answers and feed sent.
+Owns the store. Receives commands from gateways (their clients' and their workers'), proposals from
+scheduler and lease keeper, and watches from gateways. Answers, and publishes every commit to its
+followers. Nothing leaves before the sync: all that was drained is judged and written in one
+transaction, and only then are answers and feed sent.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ class History(Mailbox):
         self._beat_ms = 0
 
     def on_begin(self) -> None:
-        """Take the store over. Nobody is answered before this epoch's first commit is on the disk."""
+        """Take the store over.
+
+        Nobody is answered before this epoch's first commit is on the disk.
+        """
         try:
             self._writer = SqliteWriter(Path(self.boot.data_dir))
             opened = self._writer.open_epoch(
@@ -161,7 +165,7 @@ class History(Mailbox):
             self._look_at_watches()
 
     def next_timer_ms(self) -> int | None:
-        """The newest number is repeated all the time, so that a lost tail of the feed is noticed."""
+        """The newest number is repeated, so that a lost tail of the feed is noticed."""
         return self._beat_ms
 
     def on_timer(self, now_ms: int) -> None:
@@ -194,18 +198,21 @@ class History(Mailbox):
 
     # --- commits ------------------------------------------------------------
     def _commit(self, asked: list[_Asked], now_ms: int) -> None:
-        batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
+        try:
+            self._writer.begin()
+            batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
+            if batch.change is None:
+                self._writer.abandon()
+            else:
+                self._writer.commit(batch.change)
+        except Exception:
+            # Unknown, not refused: answer nobody, and never use this connection again.
+            self.log.exception(LogName.COMMIT_FAILED, n=self._ledger.n + 1)
+            os._exit(EXIT_COMMIT_FAILED)
         for aside in batch.aside:
             self.log.error(
                 LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
             )
-        if batch.change is not None:
-            try:
-                self._writer.commit(batch.change)
-            except Exception:
-                # Unknown, not refused: answer nobody, and never use this connection again.
-                self.log.exception(LogName.COMMIT_FAILED, n=batch.change.n)
-                os._exit(EXIT_COMMIT_FAILED)
         self._ledger.committed(batch)
         if batch.change is not None:
             self._publish(batch.n, batch.change.body)
@@ -239,7 +246,9 @@ class History(Mailbox):
     def _unwatch(self, sender: str, n: int) -> None:
         workflow_id = self._watched.pop((sender, n), None)
         if workflow_id is None:  # It may have come in this very drain.
-            self._new_watches = [one for one in self._new_watches if (one[0], one[1].n) != (sender, n)]
+            self._new_watches = [
+                one for one in self._new_watches if (one[0], one[1].n) != (sender, n)
+            ]
             return
         left = [one for one in self._watches[workflow_id] if (one.sender, one.n) != (sender, n)]
         if left:

@@ -73,8 +73,8 @@ class LeaseKeeper(Proposer):
         if self.is_loaded:
             self._mind.table.pause()
 
-    def on_history(self, incarnation: str) -> None:
-        """Ask a new history all again but expiries: reports that it has not seen come first."""
+    def on_new_history(self, incarnation: str) -> None:
+        """Ask it all again but expiries: reports that it has not seen come first."""
         now_ms = self.now_ms()
         self._mind.table.resume(now_ms)
         for command, tag in self.asks.drop_all():

@@ -1,9 +1,10 @@
 """An actor whose inbox is its ZeroMQ socket: the shell that every process of the core runs.
 
-`Mailbox` is a pykka actor type. It runs on the main thread of its process and has no other: its inbox polls one ROUTER
-socket (bound for those who connect to it, and connected to those it wants), whatever further sockets were added, and one
-timer. All that lies in the sockets is drained before anything is worked on, so batches grow by themselves under load and a
-lone message is never delayed. What a handler sends is collected and leaves as one frame per receiver when it is done.
+`Mailbox` is a pykka actor type. It runs on the main thread of its process and has no other: its
+inbox polls one ROUTER socket (bound for those who connect to it, and connected to those it wants),
+whatever further sockets were added, and one timer. All that lies in the sockets is drained before
+anything is worked on, so batches grow by themselves under load and a lone message is never delayed.
+What a handler sends is collected and leaves as one frame per receiver when it is done.
 
 A handler that raises ends the process: half a state is worse than none. The supervisor restarts it.
 """
@@ -48,6 +49,9 @@ from perdure.log_names import LogName
 EXIT_ACTOR_CRASHED = 70
 ROOT_ID = ROOT.encode("ascii")
 SEND_HWM = 100_000
+# Plain integers: combining pyzmq's flags anew for each frame costs more than the sending.
+LAST = int(zmq.NOBLOCK)
+MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 RECEIVE_HWM = 100_000
 
 Frames = list[bytes]
@@ -69,7 +73,8 @@ def configure(socket: zmq.Socket[bytes]) -> None:
 class Inbox:
     """Where an actor's messages come from: sockets, file descriptors, a timer, and itself.
 
-    pykka makes it before the actor has a socket, and its reference keeps this very object: so it begins unbound.
+    pykka makes it before the actor has a socket, and its reference keeps this very object: so it
+    begins unbound.
     """
 
     def __init__(self) -> None:
@@ -142,7 +147,8 @@ class Mailbox(pykka.ThreadingActor):
         self.log = structlog.get_logger().bind(role=boot.role, incarnation=boot.incarnation)
         self.base_ms = 0
         self.peers: dict[str, str] = {}  # role -> incarnation that we are connected to
-        self.dropped = 0  # Messages that found their receiver gone or full; the senders' rules cover it.
+        # Messages that found their receiver gone or full; the senders' rules cover it.
+        self.dropped = 0
         self.undecodable = 0
         self._endpoints: dict[str, str] = {}
         self._out: dict[tuple[bytes, bytes], list[Message]] = {}
@@ -166,7 +172,10 @@ class Mailbox(pykka.ThreadingActor):
         """The root speaks of its workers' sessions."""
 
     def on_message(self, sender: str, head: bytes, message: Any) -> None:
-        """One message, in the order sent. `sender` is a full routing id such as "history.0a1b2c"."""
+        """One message, in the order sent.
+
+        `sender` is a full routing id such as "history.0a1b2c".
+        """
 
     def on_raw(self, sender: str, head: bytes, body: bytes) -> bool:
         """Take an undecoded frame: True when it was taken."""
@@ -191,7 +200,7 @@ class Mailbox(pykka.ThreadingActor):
         return self.base_ms + boottime_ms()
 
     def send(self, to: str, message: Message, head: bytes = b"") -> None:
-        """Send to a role that we are connected to, or to a full routing id, when this turn is over."""
+        """Send to a role that we are connected to, or to a full routing id, at this turn's end."""
         address = to if "." in to or to == ROOT else self.peers.get(to)
         if address is None:
             self.dropped += 1
@@ -353,7 +362,9 @@ class Mailbox(pykka.ThreadingActor):
                     self.on_session_message(message)
 
     def _connect(self, peers: tuple[tuple[str, str, str], ...]) -> None:
-        """Follow the root's list of who is there; a new incarnation listens elsewhere than the old one."""
+        """Follow the root's list of who is there; a new incarnation listens elsewhere than the old
+        one.
+        """
         there = {role: (incarnation, endpoint) for role, incarnation, endpoint in peers}
         for role in self.peers_wanted:
             known = self.peers.get(role)
@@ -391,7 +402,10 @@ class Mailbox(pykka.ThreadingActor):
 
     def _transmit(self, address: bytes, head: bytes, body: bytes) -> None:
         try:
-            self.socket.send_multipart((address, head, body), zmq.NOBLOCK)
+            send = self.socket.send
+            send(address, MORE)
+            send(head, MORE)
+            send(body, LAST)
         except zmq.ZMQError as error:
             if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
                 raise

@@ -33,6 +33,7 @@ class Proposer(Follower):
         super().__init__(boot)
         self.asks = Asks()
         self.gateway = ""  # The incarnation that spoke to us last for the first time.
+        self._has_begun = False
         self._gateways_seen: set[str] = set()
         self._kept: dict[Hashable, tuple[str, bytes, Any]] = {}
         self._sessions: dict[bytes, Session] = {}
@@ -61,7 +62,13 @@ class Proposer(Follower):
         self.send(HISTORY, self.asks.ask(command, self.now_ms(), tag))
 
     def on_history(self, incarnation: str) -> None:
-        """A history that has not heard what we asked: ask it all again."""
+        """History may be asked. The first one has heard what we asked since its state was read."""
+        if self._has_begun:
+            self.on_new_history(incarnation)
+        self._has_begun = True
+
+    def on_new_history(self, incarnation: str) -> None:
+        """It has not heard what we asked: ask it all again."""
         for ask in self.asks.unanswered():
             self.send(HISTORY, ask)
 

@@ -30,9 +30,10 @@ def main(args: list[str] | None = None) -> int:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         figures += MEASURES[name](settings)
     if asked.json:
-        print(json.dumps({"machine": machine(), "figures": [_plain(each) for each in figures]}))
+        facts = {**machine(), "workers": settings.workers, "slots": settings.slots}
+        print(json.dumps({"machine": facts, "figures": [_plain(each) for each in figures]}))
     else:
-        _print(figures)
+        _print(figures, settings)
     return 0
 
 
@@ -54,9 +55,12 @@ def _plain(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _print(figures: list[Figure]) -> None:
+def _print(figures: list[Figure], settings: Settings) -> None:
     facts = machine()
-    print(f"{facts['cores']} cores, {facts['memory_mib']} MiB, Python {facts['python']}")
+    print(
+        f"{facts['cores']} cores, {facts['memory_mib']} MiB, Python {facts['python']}; "
+        f"{settings.workers} workers of {settings.slots} slots"
+    )
     print(f"{'':<42}{'min':>10}{'median':>10}{'max':>10}")
     for each in figures:
         numbers = "".join(f"{value:>10.{_digits(value)}f}" for value in _three(each))

@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kills: int = 10
     parked: int = 10_000
     workers: int = 2
-    slots: int = 8
+    slots: int = 100
 
 
 QUICK = Settings(runs=1, many=1_000, chains=100, singles=50, kills=3, parked=2_000)

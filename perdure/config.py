@@ -21,7 +21,7 @@ from perdure.policy import ATTEMPTS_MAX, DLQ_AFTER_ATTEMPTS_DEFAULT
 CONFIG_FILE = "perdure.toml"
 PROJECT_FILE = "pyproject.toml"
 
-WORKERS_MAX = 256
+WORKERS_MAX = 1_000
 SLOTS_MAX = 10_000
 
 Attempts = Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]

@@ -1,23 +1,21 @@
-"""The engine in one process: history's ledger on a memory store, task queues, leases and replay, on one thread.
+"""The engine in one process: history's ledger on a memory store and its projections, one thread.
 
-What LocalEngine (perdure.testing) and crash-point checks are made of. The rules are those of a node, in the same code;
-what stands here is only the order in which they are called.
+What LocalEngine (perdure.testing) and crash-point checks are made of. The rules are those of a
+node, in the same code; what stands here is only the order in which they are called.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure import activity, values, workflow
+from perdure import activity, reads, values, workflow
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
     CompleteActivity,
     CompleteWorkflowTask,
-    ExpireLease,
     FailActivity,
     FailWorkflowTask,
     FireTimer,
@@ -26,21 +24,15 @@ from perdure.core.commands import (
     Refusal,
     TimeOutActivity,
 )
+from perdure.core.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 from perdure.core.facts import Jitter
-from perdure.core.ids import Address, seal
+from perdure.core.ids import seal
+from perdure.core.lease_table import LeaseTable
 from perdure.core.ledger import Ledger
-from perdure.core.limits import GRACE_MS, PAGE_MAX
+from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.open_work import Entry, Work
-from perdure.core.records import (
-    ActivityTaskScheduled,
-    HeartbeatRecorded,
-    LeaseGranted,
-    Payload,
-    Record,
-    decode_body,
-    decode_event,
-)
-from perdure.core.state import Activity, Execution
+from perdure.core.records import Event, Payload, decode_body, decode_event
+from perdure.core.state import Activity
 from perdure.core.task_queues import TaskQueues
 from perdure.errors import Internal, InvalidArgument
 from perdure.failures import Failure, failure_from_exception
@@ -50,54 +42,8 @@ from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
 from perdure.worker.replay import Replayer
 
 WORKER_ID = "local"
-PAGE_BYTES = 2**53
-
-
-class Leases:
-    """When each live lease ends. A projection: fed with records, begun from open executions."""
-
-    def __init__(self) -> None:
-        self._ends: dict[Address, int] = {}
-        self._heap: list[tuple[int, int, Address]] = []
-        self._arrival = 0
-
-    def load(self, executions: Sequence[Execution], now_ms: int) -> None:
-        """Begin anew: downtime is not held against holders."""
-        self._ends.clear()
-        self._heap.clear()
-        for execution in executions:
-            for held in execution.activities.values():
-                if held.lease is not None:
-                    options = held.options
-                    length_ms = options.heartbeat_ms or options.start_to_close_ms
-                    grace_ms = now_ms + min(length_ms, GRACE_MS)
-                    address = _address(execution.workflow_id, held)
-                    self._put(address, max(held.lease.deadline_ms, grace_ms))
-
-    def apply(self, workflow_id: str, record: Record) -> None:
-        """Take in one record; an end that was overtaken is noticed when it comes up."""
-        if isinstance(record, LeaseGranted | HeartbeatRecorded):
-            address = Address(workflow_id, record.activity_id, record.generation, record.grant)
-            self._put(address, max(record.deadline_ms, self._ends.get(address, 0)))
-
-    def next_ms(self) -> int | None:
-        """When the next may end."""
-        return self._heap[0][0] if self._heap else None
-
-    def due(self, now_ms: int) -> list[AnyCommand]:
-        """What to propose at `now_ms`."""
-        proposals: list[AnyCommand] = []
-        while self._heap and self._heap[0][0] <= now_ms:
-            end_ms, _, address = heapq.heappop(self._heap)
-            if self._ends.get(address) == end_ms:
-                del self._ends[address]
-                proposals.append(ExpireLease(address))
-        return proposals
-
-    def _put(self, address: Address, end_ms: int) -> None:
-        self._ends[address] = end_ms
-        self._arrival += 1
-        heapq.heappush(self._heap, (end_ms, self._arrival, address))
+# What run_until_idle jumps over. The deadlines of callers and of leases are left to the test.
+_SKIPPED = frozenset({"timer", "retry"})
 
 
 class Core:
@@ -120,22 +66,25 @@ class Core:
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
         self._store = MemoryStore()
+        self._replayers: dict[str, Replayer] = {}
         self._reached_ms = 0
         self._starts = 0
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything but the store."""
+        """Forget everything but the store.
+
+        The time since the last call was downtime: what fell due in it is done late, by the next.
+        """
         self._starts += 1
-        for replayer in getattr(self, "_replayers", {}).values():
-            replayer.close()
-        self._replayers: dict[str, Replayer] = {}
-        self._writer = self._store.writer()
+        for workflow_id in list(self._replayers):
+            self._evict(workflow_id)
         now_ms = self.now_ms()
-        opened = self._writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
+        writer = self._writer = self._store.writer()
+        opened = writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
         self.reader = self._store.reader()
         self._ledger = Ledger(
-            self._writer,
+            writer,
             epoch=opened.epoch,
             n=opened.n,
             last_hash=opened.last_hash,
@@ -143,12 +92,17 @@ class Core:
             draw=self._draw,
             jitter=self._jitter,
             dlq_after_attempts=self._dlq_after_attempts,
+            ready=writer.ready_count(),
+            began_ms=now_ms,
         )
-        _, executions = self.reader.open_state()
-        self._leases = Leases()
-        self._leases.load(executions, now_ms)
+        self._proposals: list[AnyCommand] = []
+        self._leases = LeaseTable(opened.key, self._propose, lambda *_: None)
         self._queues = TaskQueues()
-        self._queues.load(executions, now_ms)
+        self._letters = DeadLetters()
+        # Each its own copy: a projection folds its executions itself.
+        self._leases.load(self.reader.open_state()[1], now_ms)
+        self._queues.load(self.reader.open_state()[1], now_ms)
+        self._letters.load(self.reader.open_state()[1])
 
     # --- commands -----------------------------------------------------------
     def ask(self, command: AnyCommand) -> AnyAnswer:
@@ -160,16 +114,23 @@ class Core:
         """Do all that fell due by the clock, in order, each at its own due time."""
         now_ms = self._clock()
         while True:
-            dues = (self._queues.next_due_ms(), self._leases.next_ms())
+            dues = (self._queues.next_due_ms(), self._leases.next_due_ms())
             due_ms = min((due for due in dues if due is not None), default=None)
             if due_ms is None or due_ms > now_ms:
                 return
             at_ms = max(due_ms, self._reached_ms)
-            for command in [*self._queues.due(at_ms), *self._leases.due(at_ms)]:
+            self._leases.check(at_ms)
+            expiries, self._proposals = self._proposals, []
+            for command in [*self._queues.due(at_ms), *expiries]:
                 answer = self._commit(command, at_ms)
-                again_ms = answer.at_ms if isinstance(answer, Refusal) else 0
-                if again_ms and isinstance(command, FireTimer | TimeOutActivity):
-                    self._queues.refused(command, again_ms)
+                if isinstance(command, FireTimer | TimeOutActivity):
+                    if isinstance(answer, Refusal) and answer.at_ms:
+                        self._queues.refused(command, answer.at_ms)
+                else:
+                    self._leases.answered(command, None, answer, 0, at_ms)
+
+    def _propose(self, command: AnyCommand, _: Any) -> None:
+        self._proposals.append(command)
 
     def _commit(self, command: AnyCommand, now_ms: int) -> AnyAnswer:
         self._reached_ms = now_ms
@@ -182,8 +143,9 @@ class Core:
         if batch.change is not None:
             for group in decode_body(batch.change.body).groups:
                 for record in group.records:
-                    self._leases.apply(group.workflow_id, record)
+                    self._leases.apply(group.workflow_id, now_ms, record)
                     self._queues.apply(group.workflow_id, now_ms, record, batch.n)
+                    self._letters.apply(group.workflow_id, record, batch.n)
         return batch.answers[0]
 
     def now_ms(self) -> int:
@@ -192,16 +154,18 @@ class Core:
         return self._reached_ms
 
     # --- looking ------------------------------------------------------------
-    def execution(self, workflow_id: str) -> Execution | None:
-        """The execution as it is now, or None."""
-        self.settle()
-        return self._ledger.execution(workflow_id)
-
     def next_skip_ms(self) -> int | None:
-        """When the next timer, backoff or deadline of a caller falls due; parked tasks do not count."""
+        """When the next timer or backoff is over."""
         self.settle()
-        dues = (due_ms for due_ms, kind, _, _ in self._queues.deadlines() if kind != "parked")
+        dues = (due_ms for due_ms, kind, _, _ in self._queues.deadlines() if kind in _SKIPPED)
         return next(dues, None)
+
+    def dead_letters(
+        self, where: DeadLetterFilter, limit: int, page: str | None
+    ) -> tuple[list[DeadLetter], str | None]:
+        """One page of the dead letters, oldest first."""
+        self.settle()
+        return self._letters.list(where, self.now_ms(), limit, page)
 
     # --- workflow tasks -----------------------------------------------------
     def run_workflow_tasks(self) -> int:
@@ -240,13 +204,13 @@ class Core:
         if isinstance(answer, Refusal) or workflow_id not in self._queues.works:
             self._evict(workflow_id)
 
-    def _events_after(self, workflow_id: str, after: int) -> list[Any]:
-        events: list[Any] = []
+    def _events_after(self, workflow_id: str, after: int) -> list[Event]:
+        events: list[Event] = []
         while True:
-            page = self.reader.events(workflow_id, after, PAGE_MAX, PAGE_BYTES)
-            events += map(decode_event, page)
-            if len(page) < PAGE_MAX:
+            page = self.reader.events(workflow_id, after, PAGE_MAX, FRAME_BYTES)
+            if not page:
                 return events
+            events += map(decode_event, page)
             after = events[-1].event_id
 
     def _evict(self, workflow_id: str) -> None:
@@ -261,13 +225,20 @@ class Core:
         worker_id: str,
         types: Sequence[str] | None,
         poll_id: str | None = None,
-    ) -> tuple[Execution, Activity] | None:
-        """Lease the first activity that is ready there to a holder without a session."""
+    ) -> Entry | None:
+        """Lease the first activity that is ready there to a holder without a session.
+
+        The same poll id has the same one while that lease lives.
+        """
         self.settle()
+        if poll_id is not None:
+            entry = self._queues.polled.get((worker_id, poll_id))
+            if entry is not None:
+                return entry
         for entry in self._queues.ready_activities(task_queue, self.now_ms()):
-            if types is None or entry.activity.activity_type in types:
-                if self._grant(entry, worker_id, poll_id):
-                    return entry.work.execution, entry.activity
+            is_wanted = not types or entry.activity.activity_type in types
+            if is_wanted and self._grant(entry, worker_id, poll_id):
+                return entry
         return None
 
     def _grant(self, entry: Entry, worker_id: str, poll_id: str | None) -> bool:
@@ -284,17 +255,9 @@ class Core:
         )
         return not isinstance(self.ask(command), Refusal)
 
-    def token(self, workflow_id: str, held: Activity) -> str:
+    def token(self, entry: Entry) -> str:
         """The token of the activity's newest grant."""
-        return seal(_address(workflow_id, held), self._ledger.key)
-
-    def input_of(self, workflow_id: str, held: Activity) -> Payload | None:
-        """The activity's input, wherever it is kept."""
-        if held.input is None or not values.is_reference(held.input):
-            return held.input
-        raw = self._writer.event(workflow_id, held.scheduled_event_id)
-        event = None if raw is None else decode_event(raw)
-        return event.input if isinstance(event, ActivityTaskScheduled) else None
+        return seal(entry.address(), self._ledger.key)
 
     def run_activities(self) -> int:
         """Run every registered activity that is ready now, once each; how many."""
@@ -307,11 +270,9 @@ class Core:
 
     def _run_activity(self, entry: Entry) -> bool:
         held, workflow_id = entry.activity, entry.work.workflow_id
-        token = self.token(workflow_id, held)
-        beats: list[Payload | None] = []
+        token = self.token(entry)
 
         def heartbeat(details: Payload | None) -> None:
-            beats.append(details)
             command = RecordHeartbeat(token, 0, details, details is not None)
             if isinstance(self.ask(command), Refusal):
                 context.cancel("stale")
@@ -325,7 +286,7 @@ class Core:
             grant=held.grant,
             attempt=held.attempt,
             token=token,
-            details=held.details,
+            details=reads.details_of(self.reader, workflow_id, held),
             heartbeat=heartbeat,
         )
         definition = self.activities[held.activity_type]
@@ -335,6 +296,10 @@ class Core:
         elif outcome is not None:
             self.ask(CompleteActivity(token, outcome))
         return True
+
+    def input_of(self, workflow_id: str, held: Activity) -> Payload | None:
+        """The activity's input, wherever it is kept."""
+        return reads.input_of(self.reader, workflow_id, held)
 
 
 def _call(
@@ -349,10 +314,6 @@ def _call(
     except BaseException as problem:  # noqa: BLE001 - whatever it is, it becomes the report
         return outcome_of(problem)
     return outcome_of_result(result)
-
-
-def _address(workflow_id: str, held: Activity) -> Address:
-    return Address(workflow_id, held.activity_id, held.generation, held.grant)
 
 
 def _by_name(definitions: Sequence[Any], what: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure import values, views, wire
+from perdure import reads, values, views, wire
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
@@ -20,25 +20,24 @@ from perdure.core.commands import (
     Refusal,
     StartWorkflow,
 )
-from perdure.core.records import Event, Payload, WorkflowStarted, decode_event
-from perdure.core.state import Activity, Execution, Status
-from perdure.errors import DeadlineExceeded, NotFound, WorkflowFailed, from_code
-from perdure.local import PAGE_BYTES, Core
+from perdure.core.dead_letters import DeadLetterFilter
+from perdure.core.state import Status
+from perdure.errors import DeadlineExceeded, WorkflowFailed, from_code
+from perdure.local import Core
 from perdure.operations import Operations
-from perdure.store.protocol import WorkflowFilter
+from perdure.store.protocol import Reader
 
 FORM = wire.MSGPACK
-LIST_LIMIT = 100
 
 
 class LocalClient(Operations):
-    """What Client is for a node, for an engine in memory. Nothing is waited for: what is not there is not."""
+    """What Client is for a node, for an engine in memory. Nothing is waited for."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def result(self, workflow_id: str, timeout_ms: int | None = None) -> Any:
-        """What the workflow returned. DeadlineExceeded at once if it has not ended: run the engine first."""
+        """What the workflow returned. DeadlineExceeded at once if it has not ended."""
         return self._call(wire.GetResult(workflow_id, timeout_ms))["result"]
 
     def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
@@ -75,9 +74,7 @@ class LocalClient(Operations):
 
     def _complete_dead(self, args: wire.CompleteDeadLetter) -> Any:
         result = FORM.payload(args.result, "result")
-        self._ask(
-            CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id)
-        )
+        self._ask(CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id))
         return {}
 
     def _complete(self, args: wire.CompleteActivityTask) -> Any:
@@ -96,115 +93,68 @@ class LocalClient(Operations):
         return {"lease_deadline_ms": deadline_ms, "cancel_requested": False}
 
     def _poll(self, args: wire.PollActivityTask) -> Any:
-        found = self._core.grant(args.task_queue, args.worker_id, args.types, args.request_id)
-        if found is None:
+        core = self._core
+        entry = core.grant(args.task_queue, args.worker_id, args.types, args.request_id)
+        if entry is None:
             return None
-        execution, held = found
-        workflow_id = execution.workflow_id
-        token = self._core.token(workflow_id, held)
+        held, workflow_id = entry.activity, entry.work.workflow_id
         return {
-            "token": token,
+            "token": core.token(entry),
             "workflow_id": workflow_id,
-            "workflow_type": execution.workflow_type,
+            "workflow_type": entry.work.execution.workflow_type,
             "activity_id": held.activity_id,
             "type": held.activity_type,
-            "task_queue": held.options.task_queue,
             "attempt": held.attempt,
-            "input": views.value(self._core.input_of(workflow_id, held)),
-            "heartbeat_details": views.value(held.details),
+            "input": views.value(core.input_of(workflow_id, held)),
+            "heartbeat_details": views.value(reads.details_of(core.reader, workflow_id, held)),
             "idempotency_key": held.key(workflow_id),
             "lease_deadline_ms": None if held.lease is None else held.lease.deadline_ms,
             "scheduled_ms": held.scheduled_ms,
         }
 
     # --- reads --------------------------------------------------------------
-    def _execution(self, workflow_id: str) -> Execution:
-        execution = self._core.execution(workflow_id)
-        if execution is None:
-            raise NotFound(f"there is no workflow {workflow_id!r}")
-        return execution
-
-    def _event(self, workflow_id: str, event_id: int) -> Event | None:
-        raw = self._core.reader.event(workflow_id, event_id)
-        return None if raw is None else decode_event(raw)
+    def _reader(self) -> Reader:
+        """What is durable now; what fell due before is done first."""
+        self._core.settle()
+        return self._core.reader
 
     def _result(self, args: wire.GetResult) -> Any:
-        execution = self._execution(args.workflow_id)
+        workflow_id, reader = args.workflow_id, self._reader()
+        execution = reads.execution(reader, workflow_id)
         if execution.is_open:
             raise DeadlineExceeded(
-                f"workflow {args.workflow_id!r} has not ended; run the engine, then ask again"
+                f"workflow {workflow_id!r} has not ended; run the engine, then ask again"
             )
-        closing = self._event(args.workflow_id, execution.last_event_id)
-        if execution.status is not Status.COMPLETED:
-            failure = getattr(closing, "failure", None)
-            said = f": {failure.type}: {failure.message}" if failure else ""
-            status = execution.status.value
-            message = f"workflow {args.workflow_id!r} ended {status}{said}"
-            raise WorkflowFailed(message, status, failure)
-        return {"status": execution.status.value, "result": views.value(_result_of(closing))}
+        closed = reads.closed(reader, execution)
+        if closed.status == Status.COMPLETED:
+            return {"status": closed.status, "result": views.value(closed.result)}
+        why = closed.failure
+        said = f": {why.type}: {why.message[:1_000]}" if why else ""
+        text = f"workflow {workflow_id!r} ended {closed.status}{said}"
+        raise WorkflowFailed(text, closed.status, why)
 
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
-        workflow_id = args.workflow_id
-        execution = self._execution(workflow_id)
-        first = self._event(workflow_id, 1)
-        closing = None if execution.is_open else self._event(workflow_id, execution.last_event_id)
-        payload = first.input if isinstance(first, WorkflowStarted) else None
-        return views.describe(execution, payload, closing)
+        return reads.describe(self._reader(), args.workflow_id)
 
     def _history(self, args: wire.GetHistory) -> Any:
-        self._execution(args.workflow_id)
-        after = args.after or 0
-        page = self._core.reader.events(args.workflow_id, after, 2**31, PAGE_BYTES)
-        shown = views.events(map(decode_event, page), after, args.limit)
-        return {"events": shown, "next_after": None}
+        return reads.history(self._reader(), args)
 
     def _list(self, args: wire.ListWorkflows) -> Any:
-        self._core.settle()
-        where = WorkflowFilter(
-            args.type,
-            args.status,
-            args.pending_state,
-            args.failure_type,
-            args.activity_type,
-            None if args.older_than_ms is None else self._core.now_ms() - args.older_than_ms,
-        )
-        found, page = self._core.reader.list_workflows(where, args.limit or LIST_LIMIT, args.page)
-        return {"workflows": [views.summary(one) for one in found], "next_page": page}
+        return reads.list_workflows(self._reader(), args, self._core.now_ms())
 
     def _dead_letters(self, args: wire.ListDeadLetters) -> Any:
-        self._core.settle()
-        whole = args.workflow_id is not None and args.activity_id is not None
-        found = [
-            (held.dead_ms or 0, workflow_id, workflow_type, held)
-            for workflow_id, workflow_type, held in self._core.reader.dead_letters()
-            if self._matches(args, workflow_id, held)
-        ]
-        found.sort(key=lambda one: (one[0], one[1], one[3].activity_id))
-        shown = []
-        for _, workflow_id, workflow_type, held in found[: args.limit]:
-            view = views.dead_letter(workflow_id, workflow_type, held)
-            if whole:
-                payload = self._core.input_of(workflow_id, held)
-                view |= views.dead_letter_rest(held, payload, held.details)
-            shown.append(view)
-        return {"dead_letters": shown, "next_page": None}
-
-    def _matches(self, args: wire.ListDeadLetters, workflow_id: str, held: Activity) -> bool:
-        failure = held.last_failure
-        wanted = (
-            (args.workflow_id, workflow_id),
-            (args.activity_id, held.activity_id),
-            (args.activity_type, held.activity_type),
-            (args.failure_type, failure.type if failure else None),
+        where = DeadLetterFilter(
+            args.workflow_id,
+            args.activity_id,
+            args.activity_type,
+            args.failure_type,
+            args.older_than_ms,
         )
-        if any(want is not None and want != has for want, has in wanted):
-            return False
-        age_ms = self._core.now_ms() - (held.dead_ms or 0)
-        return args.older_than_ms is None or age_ms > args.older_than_ms
-
-
-def _result_of(closing: Event | None) -> Payload | None:
-    return getattr(closing, "result", None)
+        limit = args.limit or reads.LIST_LIMIT
+        found, next_page = self._core.dead_letters(where, limit, args.page)
+        whole = bool(args.workflow_id and args.activity_id)
+        shown = [reads.dead_letter(self._core.reader, entry, whole=whole) for entry in found]
+        return {"dead_letters": shown, "next_page": next_page}
 
 
 _OPERATIONS: dict[type[wire.Args], Callable[[LocalClient, Any], Any]] = {

@@ -24,6 +24,8 @@ DURATION_MS_MAX = 2**53 - 1  # The whole numbers that every client's floats can 
 NON_RETRYABLE_ENTRIES_MAX = 256
 NON_RETRYABLE_NAME_CHARS_MAX = 1_024
 
+_PLAIN = (int, float, int, int, int)
+
 _UNITS_MS = {
     "days": 86_400_000,
     "hours": 3_600_000,
@@ -86,6 +88,24 @@ class RetryPolicy(msgspec.Struct, frozen=True, array_like=True):
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        # What the wire decoded, nearly always: this runs for every message that carries a policy.
+        kinds = (
+            type(self.initial_ms),
+            type(self.backoff),
+            type(self.max_interval_ms),
+            type(self.max_attempts),
+            type(self.min_interval_ms),
+        )
+        if (
+            kinds == _PLAIN
+            and self.non_retryable == ()
+            and 0 <= self.initial_ms <= DURATION_MS_MAX
+            and 0 <= self.backoff < math.inf
+            and 0 <= self.max_interval_ms <= DURATION_MS_MAX
+            and 0 <= self.max_attempts <= ATTEMPTS_MAX
+            and 0 <= self.min_interval_ms <= DURATION_MS_MAX
+        ):
+            return
         checked: dict[str, Any] = {
             "initial_ms": _duration("initial_ms", self.initial_ms),
             "backoff": float(_number("backoff", self.backoff)),

@@ -1,7 +1,8 @@
 """LocalEngine and ManualClock: the engine in this process, for tests that never wait.
 
-The same core, store protocol and replay as a node, without sockets, threads or sleeping. Time is a ManualClock's, chance a
-seed's. Every call first does all that fell due by the clock, in order, each at its own due time.
+The same core, store protocol and replay as a node, without sockets, threads or sleeping. Time is a
+ManualClock's, chance a seed's. Every call first does all that fell due by the clock, in order, each
+at its own due time.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ class ManualClock:
         return self._now_ms
 
     def advance_ms(self, n: int) -> None:
-        """Let `n` milliseconds pass; InvalidArgument for a negative number: time never goes back."""
+        """Let `n` milliseconds pass; InvalidArgument for a negative number."""
         self._now_ms += _length("n", n)
 
 
 class LocalEngine:
-    """A whole engine in memory. `client` has the methods of perdure.Client; what is returned has attributes.
+    """A whole engine in memory. `client` has the methods of perdure.Client.
 
-    `workflows` and `activities` are defined functions (an activity may also be left out: then its tasks wait to be
-    polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws. All methods raise perdure.errors.
+    `workflows` and `activities` are defined functions (an activity may also be left out: then its
+    tasks wait to be polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws;
+    `dlq_after_attempts` counts for policies without `max_attempts`. Every method raises
+    perdure.errors.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class LocalEngine:
 
     # --- running ------------------------------------------------------------
     def run_workflow_tasks(self) -> int:
-        """Run every workflow task that is ready, those that become ready meanwhile too; how many."""
+        """Run every workflow task that is ready, or becomes so meanwhile; how many."""
         return self._core.run_workflow_tasks()
 
     def run_activities(self) -> int:
@@ -78,7 +81,7 @@ class LocalEngine:
     def run_until_idle(self, skip_time: bool = True) -> None:
         """Run all that can run. With `skip_time` the clock jumps over timers and backoffs.
 
-        The leases of tasks polled by hand, and parked workflow tasks, are not waited for.
+        Deadlines, of leases and of callers, are not waited for, nor are parked workflow tasks.
         """
         for _ in range(ROUNDS_MAX):
             if self.run_workflow_tasks() or self.run_activities():
@@ -97,7 +100,8 @@ class LocalEngine:
     def restart(self) -> None:
         """Forget everything but the store, as when a node is started again.
 
-        Tasks that were polled count as held elsewhere: their leases live on, for min(lease, 10 000) ms at least.
+        The time since the last call counts as downtime. Tasks that were polled are held elsewhere:
+        their leases live on, for min(lease, 10 000) ms at least.
         """
         self._core.restart()
 
@@ -108,7 +112,7 @@ class LocalEngine:
         worker_id: str = "w1",
         types: Sequence[str] | None = None,
     ) -> Answer | None:
-        """One task (token, workflow_id, activity_id, type, attempt, input, heartbeat_details, …) or None."""
+        """One task (token, workflow_id, activity_id, type, attempt, input, …) or None."""
         return self.client.poll_activity_task(task_queue, worker_id, types)
 
     def complete_activity_task(self, token: str, result: Any = None) -> None:
@@ -151,6 +155,5 @@ class LocalEngine:
 
 def _length(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgument(f"{name} must be a whole number of milliseconds, at least 0", field=name)
+        raise InvalidArgument(f"{name} must be whole milliseconds, at least 0", field=name)
     return value
-

@@ -25,6 +25,7 @@ from perdure.core.records import (
     Record,
     WorkflowCompleted,
     WorkflowFailed,
+    WorkflowStarted,
 )
 from perdure.core.state import Activity, ActivityState, AttemptFailure, Execution
 from perdure.errors import PerdureError
@@ -165,6 +166,8 @@ def _event(record: Event) -> list[View]:
     match record:
         case ActivityTaskCompleted() | ActivityTaskFailed() if record.started_ms is not None:
             return [_started(record, record.started_ms), view]
+        case WorkflowStarted():
+            view["type"] = record.workflow_type
         case ActivityTaskScheduled():
             view["type"] = record.activity_type
         case ActivityDeadLettered():

@@ -80,14 +80,14 @@ def check_nesting(payload: bytes) -> None:
         return
     level = [values.decode(payload)]
     for _ in range(NESTING_MAX + 1):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        if not containers:
+            return
         level = [
             child
-            for item in level
-            if isinstance(item, dict | list)
+            for item in containers
             for child in (item.values() if isinstance(item, dict) else item)
         ]
-        if not level:
-            return
     raise InvalidArgument(f"nested more than {NESTING_MAX} deep")
 
 

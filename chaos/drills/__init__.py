@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from chaos.drills import flaky
+from chaos.drills.flaky_plan import Options
 from chaos.report import Report
 
 Evidence = dict[str, Any]
@@ -19,8 +20,8 @@ class Drill(msgspec.Struct, frozen=True):
     name: str
     does: str
     inconclusive: str
-    defaults: flaky.Options
-    run: Callable[[flaky.Options], tuple[Report, Evidence]]
+    defaults: Options
+    run: Callable[[Options], tuple[Report, Evidence]]
 
 
 DRILLS: dict[str, Drill] = {
@@ -30,7 +31,7 @@ DRILLS: dict[str, Drill] = {
             "flaky",
             "flaky workflows run to their end while workers, and the whole node, are SIGKILLed",
             "no kill made the node deliver an activity again",
-            flaky.Options(),
+            Options(),
             flaky.run,
         ),
     )

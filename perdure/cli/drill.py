@@ -72,6 +72,7 @@ def run(
     import msgspec
 
     from chaos import report as reports
+    from chaos.harness import NodeTrouble
 
     drill = _drill(name)
     given = {
@@ -85,7 +86,15 @@ def run(
     # Whatever ends us, the node that we started is stopped on the way out.
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    found, evidence = drill.run(options)
+    try:
+        with output.reported():
+            found, evidence = drill.run(options)
+    except NodeTrouble as trouble:
+        head, *log = str(trouble).splitlines()
+        error = output.fail(head, output.FAILED)
+        for line in log:
+            output.note(line)
+        raise error from None
     path = None if report is None else reports.write(found, report, evidence)
     if as_json:
         output.emit(found)

@@ -26,6 +26,42 @@ SLOTS_DEFAULT = 8
 GRACE_MS_DEFAULT = 5_000
 
 
+App = Annotated[
+    list[str] | None,
+    typer.Option("--app", metavar="MODULE", help="A module with workflows and activities."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="N", help=f"Worker processes.  [default: {WORKERS_DEFAULT}]"),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help=f"Activities at a time, a worker.  [default: {SLOTS_DEFAULT}]"
+    ),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME", help='Queue to serve.  [default: "default"]'),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help=f"Where the state is kept.  [default: {DATA_DEFAULT}]"),
+]
+ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of perdure.toml.")]
+Bind = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ENDPOINT",
+        help="One more endpoint for clients: ipc://PATH, tcp://127.0.0.1:PORT.",
+    ),
+]
+GraceMs = Annotated[
+    int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")]
+
+
 def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
@@ -35,44 +71,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def up(
-    app: Annotated[
-        list[str] | None,
-        typer.Option("--app", metavar="MODULE", help="A module with workflows and activities."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help=f"Worker processes.  [default: {WORKERS_DEFAULT}]"),
-    ] = None,
-    slots: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help=f"Activities at a time, a worker.  [default: {SLOTS_DEFAULT}]"
-        ),
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option("--queue", metavar="NAME", help='Queue to serve.  [default: "default"]'),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help=f"Where the state is kept.  [default: {DATA_DEFAULT}]"),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead of perdure.toml.")
-    ] = None,
-    bind: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ENDPOINT",
-            help="One more endpoint for clients: ipc://PATH, tcp://127.0.0.1:PORT.",
-        ),
-    ] = None,
-    grace_ms: Annotated[
-        int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
-    ] = GRACE_MS_DEFAULT,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")
-    ] = None,
+    app: App = None,
+    workers: Workers = None,
+    slots: Slots = None,
+    queue: Queues = None,
+    data: Data = None,
+    config: ConfigFile = None,
+    bind: Bind = None,
+    grace_ms: GraceMs = GRACE_MS_DEFAULT,
+    seed: Seed = None,
 ) -> None:
     """Run a node in the foreground.
 

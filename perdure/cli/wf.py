@@ -27,6 +27,7 @@ from perdure.cli.options import (
     connected,
     merged_input,
 )
+from perdure.cli.wf_views import event_line, pending, took
 
 if TYPE_CHECKING:
     from perdure import wire
@@ -44,10 +45,6 @@ WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
 STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
 PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
-# Fields of an event that the timeline has in columns of their own, or that are only for replay.
-EVENT_COLUMNS = frozenset(
-    {"event_id", "kind", "at_ms", "activity_id", "timer_id", "type", "options", "request_id"}
-)
 
 
 @app.command(
@@ -156,7 +153,7 @@ def list_(
             each["type"],
             output.coloured(each["status"]),
             output.when(each.get("started_ms"), now_ms),
-            _took(each),
+            took(each),
         )
         for each in found
     ]
@@ -198,7 +195,7 @@ def describe(
     activities = found.get("pending_activities") or []
     if activities:
         output.say()
-        output.show(_pending(activities, now_ms))
+        output.show(pending(activities, now_ms))
     timers = found.get("pending_timers") or []
     if timers:
         rows = [
@@ -228,7 +225,7 @@ def history(
             f"+{output.duration(event['at_ms'] - began_ms)}",
             output.coloured(event["kind"]),
             event.get("activity_id") or event.get("timer_id") or "",
-            _event_line(event),
+            event_line(event),
         )
         for event in events
     ]
@@ -358,48 +355,3 @@ def _now_ms() -> int:
     from perdure.clock import wall_ms
 
     return wall_ms()
-
-
-def _took(found: dict[str, Any]) -> str:
-    if found.get("closed_ms") is None:
-        return "-"
-    return output.duration(found["closed_ms"] - found["started_ms"])
-
-
-def _pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
-    rows = []
-    for each in activities:
-        limit = each.get("max_attempts") or "-"
-        due = each.get("due_ms")
-        if each["state"] == "Leased":
-            due_text = f"lease ends {output.when(each.get('lease_deadline_ms'), now_ms)}"
-        else:
-            due_text = output.when(due, now_ms) if due is None or due > now_ms else "now"
-        rows.append(
-            (
-                each["activity_id"],
-                each.get("type", "-"),
-                output.coloured(each["state"]),
-                f"{each['attempt']} of {limit}",
-                due_text,
-                each.get("worker_id") or "-",
-                output.failure_line(each.get("last_failure")),
-            )
-        )
-    columns = ("ACTIVITY", "TYPE", "STATE", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
-    return output.table(columns, rows)
-
-
-def _event_line(event: dict[str, Any]) -> str:
-    parts = []
-    for name, value in event.items():
-        if name in EVENT_COLUMNS or value is None or name.endswith("_ms"):
-            continue
-        if name in ("failure", "last_failure"):
-            if name == "failure":
-                parts.append(output.failure_line(value))
-        elif name in ("activity_type", "workflow_type", "worker_id"):
-            parts.append(str(value))
-        elif not (name in ("generation", "noop") and value in (1, False)):
-            parts.append(f"{name}={output.short(value)}")
-    return "  ".join(parts)

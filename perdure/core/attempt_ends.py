@@ -187,11 +187,10 @@ def overdue(activity: Activity, now_ms: int) -> Failure | None:
     close_ms = activity.schedule_to_close_at_ms
     start_ms = activity.options.schedule_to_start_ms
     waits = activity.state is ActivityState.SCHEDULED and not activity.leased_in_generation
-    if waits and start_ms and now_ms >= activity.generation_ms + start_ms:
-        if close_ms is None or activity.generation_ms + start_ms <= close_ms:
-            return engine_failure(
-                SCHEDULE_TO_START_TIMEOUT, f"no worker took it within {start_ms} ms"
-            )
+    start_at_ms = activity.generation_ms + start_ms if waits and start_ms else None
+    # Where both have passed it is the one that passed first.
+    if start_at_ms is not None and start_at_ms <= min(now_ms, close_ms or now_ms):
+        return engine_failure(SCHEDULE_TO_START_TIMEOUT, f"no worker took it within {start_ms} ms")
     if close_ms is not None and now_ms >= close_ms:
         return _schedule_to_close(activity, _last_of_generation(activity))
     return None

@@ -10,7 +10,10 @@ from perdure.core.state import Activity, Execution
 
 
 class StoredEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One event record of one workflow, encoded whole. `closes`: the activity id that it closes, else None."""
+    """One event record of one workflow, encoded whole.
+
+    `closes`: the activity id that it closes, else None.
+    """
 
     workflow_id: str
     event_id: int

@@ -1,7 +1,10 @@
-"""What is asked of history, and what it answers. A command wishes; history may refuse it as out of date.
+"""What is asked of history, and what it answers.
 
-Each names exactly what it expects to find (generation and grant, cursor, attempt), so that a stale or doubled one is
-harmless. Commands about one grant carry its address; at the edge a token becomes an address, or a refusal.
+A command wishes; history may refuse it as out of date.
+
+Each names exactly what it expects to find (generation and grant, cursor, attempt), so that a stale
+or doubled one is harmless. Commands about one grant carry its address; at the edge a token becomes
+an address, or a refusal.
 """
 
 from __future__ import annotations
@@ -65,7 +68,10 @@ Step = (
 
 # --- from clients -----------------------------------------------------------
 class StartWorkflow(Command, frozen=True, tag=1):
-    """Sent by the gateway for a client. `digest` is of type, queue and input, whatever their encoding."""
+    """Sent by the gateway for a client.
+
+    `digest` is of type, queue and input, whatever their encoding.
+    """
 
     workflow_id: str
     workflow_type: str
@@ -109,7 +115,10 @@ class CompleteActivity(Command, frozen=True, tag=5):
 
 
 class FailActivity(Command, frozen=True, tag=6):
-    """The holder of `token` failed. `details` and `beat`: the newest heartbeat not yet acknowledged."""
+    """The holder of `token` failed.
+
+    `details` and `beat`: the newest heartbeat not yet acknowledged.
+    """
 
     token: str
     failure: Failure
@@ -127,7 +136,9 @@ class ReleaseActivity(Command, frozen=True, tag=7):
 
 
 class CompleteWorkflowTask(Command, frozen=True, tag=8):
-    """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and wants `steps`."""
+    """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and
+    wants `steps`.
+    """
 
     workflow_id: str
     consumed_from: int
@@ -137,7 +148,8 @@ class CompleteWorkflowTask(Command, frozen=True, tag=8):
 
 
 class FailWorkflowTask(Command, frozen=True, tag=9):
-    """The workflow task can't be done by this worker. reason: "mismatch", "unknown_type", "blocked", "error".
+    """The workflow task can't be done by this worker. reason: "mismatch", "unknown_type",
+    "blocked", "error".
 
     "handed_back" is an orderly shutdown: not counted.
     """
@@ -151,7 +163,10 @@ class FailWorkflowTask(Command, frozen=True, tag=9):
 
 # --- proposals --------------------------------------------------------------
 class GrantLease(Command, frozen=True, tag=10):
-    """Scheduler: give `attempt` to this session. `grant` is the number that the new grant would get."""
+    """Scheduler: give `attempt` to this session.
+
+    `grant` is the number that the new grant would get.
+    """
 
     workflow_id: str
     activity_id: str
@@ -171,7 +186,9 @@ class FireTimer(Command, frozen=True, tag=11):
 
 
 class TimeOutActivity(Command, frozen=True, tag=12):
-    """Scheduler: a deadline that is no lease's has passed. kind: "schedule_to_start" or "schedule_to_close"."""
+    """Scheduler: a deadline that is no lease's has passed. kind: "schedule_to_start" or
+    "schedule_to_close".
+    """
 
     workflow_id: str
     activity_id: str
@@ -180,7 +197,9 @@ class TimeOutActivity(Command, frozen=True, tag=12):
 
 
 class TimeOutWorkflowTask(Command, frozen=True, tag=13):
-    """Scheduler: the workflow task given at this cursor did not come back. reason: "timeout", "worker_died"."""
+    """Scheduler: the workflow task given at this cursor did not come back. reason: "timeout",
+    "worker_died".
+    """
 
     workflow_id: str
     consumed: int
@@ -198,7 +217,9 @@ class RecordHeartbeat(Command, frozen=True, tag=14):
 
 
 class ExpireLease(Command, frozen=True, tag=15):
-    """Lease keeper: this grant's deadline has passed, with what it knew of heartbeats not yet committed."""
+    """Lease keeper: this grant's deadline has passed, with what it knew of heartbeats not yet
+    committed.
+    """
 
     address: Address
     details: Payload | None = None
@@ -236,7 +257,10 @@ AnyCommand = (
 
 # --- answers ----------------------------------------------------------------
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """Accepted. `state`: of the activity after a failure (Retrying, DeadLettered, Dropped), else empty."""
+    """Accepted.
+
+    `state`: of the activity after a failure (Retrying, DeadLettered, Dropped), else empty.
+    """
 
     state: str = ""
 
@@ -263,7 +287,10 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """Why not. `code` is one of perdure.errors; `at_ms` is when it would no longer be too early, else 0."""
+    """Why not.
+
+    `code` is one of perdure.errors; `at_ms` is when it would no longer be too early, else 0.
+    """
 
     code: str
     message: str

@@ -1,7 +1,9 @@
-"""Judge a command against the state of a workflow execution: the records that follow, and the answer.
+"""Judge a command against the state of a workflow execution: the records that follow, and the
+answer.
 
-Nothing is changed here and nothing is read but the arguments: no clock, no chance, no store. What a decision needs of the
-outside stands in `Facts`. Commands about one activity are judged in decide_activity.py.
+Nothing is changed here and nothing is read but the arguments: no clock, no chance, no store. What a
+decision needs of the outside stands in `Facts`. Commands about one activity are judged in
+decide_activity.py.
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ UNCOUNTED = frozenset({"handed_back", "unknown_type"})
 
 
 def decide(execution: Execution | None, command: Command, facts: Facts) -> Decision:
-    """What `command` does to `execution` (None: there is none of that id). Raises on our own bugs only."""
+    """What `command` does to `execution` (None: there is none of that id).
+
+    Raises on our own bugs only.
+    """
     if type(command) is StartWorkflow:
         return _start(execution, command, facts)
     if execution is None:
@@ -252,7 +257,9 @@ def _time_out_task(execution: Execution, command: TimeOutWorkflowTask, facts: Fa
 def _failed_task(
     execution: Execution, reason: str, failure: Any, facts: Facts
 ) -> WorkflowTaskFailed:
-    """Twice in a row is given out again at once; from the third on with doubling waits, up to ten minutes."""
+    """Twice in a row is given out again at once; from the third on with doubling waits, up to ten
+    minutes.
+    """
     failures, wait_ms = execution.task_failures, 0
     if reason == "unknown_type":
         wait_ms = limits.WORKFLOW_TASK_BACKOFF_MS

@@ -39,7 +39,7 @@ from perdure.core.records import (
     LeaseGranted,
     Record,
 )
-from perdure.core.state import Activity, ActivityState, Execution, Lease
+from perdure.core.state import Activity, ActivityState, Execution, LastEnd, Lease
 from perdure.failures import WORKER_DIED, engine_failure
 
 STALE = "the token is not live: its attempt has ended, or another one has begun"
@@ -123,12 +123,10 @@ def fail(execution: Execution, command: FailActivity, facts: Facts) -> Decision:
 
 def _failed_again(execution: Execution, command: FailActivity, facts: Facts) -> Decision:
     """The answer to a failure that is not of the live attempt: that of the first time, or stale."""
-    address = facts.address
-    activity = None if address is None else execution.activities.get(address.activity_id)
-    end = None if activity is None else activity.last_end
-    if address is not None and end is not None and end.how == "failed":
-        reported = activity is not None and activity.last_failure == command.failure
-        if (end.generation, end.grant) == (address.generation, address.grant) and reported:
+    ended = _ended(execution, facts.address)
+    if ended is not None:
+        activity, end = ended
+        if end.how == "failed" and activity.last_failure == command.failure:
             return Decision((), Done(end.state))
     event = _closing(facts)
     if isinstance(event, ActivityTaskFailed) and command.failure in (
@@ -143,12 +141,9 @@ def release(execution: Execution, command: ReleaseActivity, facts: Facts) -> Dec
     """The attempt handed back unfinished: the same number again, at once."""
     live = _live(execution, facts.address)
     if live is None:
-        address = facts.address
-        activity = None if address is None else execution.activities.get(address.activity_id)
-        end = None if activity is None else activity.last_end
-        if address is not None and end is not None and end.how == "released":
-            if (end.generation, end.grant) == (address.generation, address.grant):
-                return Decision((), Done())
+        ended = _ended(execution, facts.address)
+        if ended is not None and ended[1].how == "released":
+            return Decision((), Done())
         return refuse("FAILED_PRECONDITION", STALE)
     activity, lease = live
     news = (command.details, command.beat)
@@ -238,6 +233,17 @@ def _live(execution: Execution, address: Address | None) -> tuple[Activity, Leas
     if (activity.generation, activity.grant) != (address.generation, address.grant):
         return None
     return activity, activity.lease
+
+
+def _ended(execution: Execution, address: Address | None) -> tuple[Activity, LastEnd] | None:
+    """The open activity and how its newest ended grant did, where `address` is that grant."""
+    activity = None if address is None else execution.activities.get(address.activity_id)
+    if address is None or activity is None or activity.last_end is None:
+        return None
+    end = activity.last_end
+    if (end.generation, end.grant) != (address.generation, address.grant):
+        return None
+    return activity, end
 
 
 def _closing(facts: Facts) -> Record | None:

@@ -1,7 +1,8 @@
 """Fold records into the state of a workflow execution: the one place where state changes.
 
-`ACTIVITY_TRANSITIONS` is the picture of an activity's life; a pair that is absent leaves the activity as it is. The fold
-is total: no durable record may make it raise, for a record that raised on replay would stop the node for ever.
+`ACTIVITY_TRANSITIONS` is the picture of an activity's life; a pair that is absent leaves the
+activity as it is. The fold is total: no durable record may make it raise, for a record that raised
+on replay would stop the node for ever.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def begin(workflow_id: str, started: WorkflowStarted) -> Execution:
 
 
 def evolve(execution: Execution, record: Record, n: int = 0) -> Execution:
-    """`execution` after `record` of commit `n`: changed in place and returned. Never raises on a durable record."""
+    """`execution` after `record` of commit `n`: changed in place and returned.
+
+    Never raises on a durable record.
+    """
     kind = type(record)
     event_id = getattr(record, "event_id", None)
     if event_id is not None:
@@ -275,7 +279,9 @@ def _charged(
 
 
 def _keep_details(activity: Activity, details: bytes | None, beat: int) -> None:
-    """Take over the details that came with a report, unless newer ones are known: they never go back."""
+    """Take over the details that came with a report, unless newer ones are known: they never go
+    back.
+    """
     if beat > activity.beat:
         activity.beat = beat
         if details is not None:

@@ -1,7 +1,7 @@
 """Names of the things that messages speak of: sessions, roles, and the tokens of attempts.
 
-A token is the address of one grant and a MAC over it under a key of the store. It carries no secret of its own: whether
-it is live is decided by generation and grant, in history, and nowhere else.
+A token is the address of one grant and a MAC over it under a key of the store. It carries no secret
+of its own: whether it is live is decided by generation and grant, in history, and nowhere else.
 """
 
 from __future__ import annotations

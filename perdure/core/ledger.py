@@ -1,7 +1,9 @@
-"""Judge a batch of commands and make of it one commit: what the history actor and LocalEngine both run.
+"""Judge a batch of commands and make of it one commit: what the history actor and LocalEngine both
+run.
 
-The ledger holds the executions that were touched lately, asks the store for others, and produces a `Batch`: what to write,
-and what to answer once that is durable. It does no input or output itself but through the `Source` that it is given.
+The ledger holds the executions that were touched lately, asks the store for others, and produces a
+`Batch`: what to write, and what to answer once that is durable. It does no input or output itself
+but through the `Source` that it is given.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ class Aside(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """One drained batch, judged. `change` None: nothing to write, the answers speak of what is durable."""
+    """One drained batch, judged.
+
+    `change` None: nothing to write, the answers speak of what is durable.
+    """
 
     n: int  # The commit that the answers depend on.
     change: Change | None
@@ -103,7 +108,9 @@ class _Draft:
 
 
 class Ledger:
-    """The judge of one store. Use: `batch = judge(...)`, write `batch.change`, then `committed(batch)`.
+    """The judge of one store.
+
+    Use: `batch = judge(...)`, write `batch.change`, then `committed(batch)`.
 
     If the write fails, throw the ledger away: memory is never rolled back.
     """
@@ -147,7 +154,10 @@ class Ledger:
         return found
 
     def judge(self, commands: Iterable[Command], now_ms: int) -> Batch:
-        """All that follows from `commands`, in this order, at `now_ms`. Memory has moved on when it returns."""
+        """All that follows from `commands`, in this order, at `now_ms`.
+
+        Memory has moved on when it returns.
+        """
         draft = _Draft()
         answers = [self._judge_one(draft, command, now_ms) for command in commands]
         change = self._change(draft, now_ms) if draft.groups else None
@@ -177,7 +187,7 @@ class Ledger:
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
         try:
             decision = self._decide(draft, workflow_id, command, address, now_ms)
-        except Exception:
+        except Exception:  # noqa: BLE001 - kept for inspection, and answered
             return self._set_aside(draft, command)
         if decision.records:
             # A start that was accepted before has no records, and is answered as it was.
@@ -188,7 +198,7 @@ class Ledger:
                 )
             try:
                 self._apply(draft, workflow_id, decision.records)
-            except Exception:
+            except Exception:  # noqa: BLE001 - likewise
                 self._rebuild(draft, workflow_id)
                 return self._set_aside(draft, command)
         return decision.answer
@@ -267,7 +277,9 @@ class Ledger:
             self._note(draft, workflow_id, record)
 
     def _note(self, draft: _Draft, workflow_id: str, record: Record) -> None:
-        """Remember which rows `record` touches, and what can be looked up by it before it is stored."""
+        """Remember which rows `record` touches, and what can be looked up by it before it is
+        stored.
+        """
         kind = type(record)
         if kind in CLOSING_TYPES:
             draft.closings[workflow_id] = record
@@ -282,7 +294,9 @@ class Ledger:
                 draft.requested[workflow_id, scoped(kind, request_id)] = record
 
     def _rebuild(self, draft: _Draft, workflow_id: str) -> None:
-        """Bring back the execution that a raising fold left half done: from the store and this batch so far."""
+        """Bring back the execution that a raising fold left half done: from the store and this
+        batch so far.
+        """
         self._executions.pop(workflow_id, None)
         execution = self._source.load(workflow_id)
         for record in draft.groups.get(workflow_id, ()):

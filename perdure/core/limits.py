@@ -1,4 +1,6 @@
-"""Every bound of the engine, by name, in one place; bounds that depend on each other are checked here."""
+"""Every bound of the engine, by name, in one place; bounds that depend on each other are checked
+here.
+"""
 
 from __future__ import annotations
 

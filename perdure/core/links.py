@@ -1,8 +1,9 @@
 """What actors, workers and the root say to each other inside a node, and how it is framed.
 
-One ZeroMQ message between two actors is [peer identity][head][body]. `body` is a MessagePack list of messages of one
-conversation (a batch). `head` says whose batch it is: b"" is the sender's own; a packed Session means that the gateway
-passed it on for that worker, untouched, or that the receiver (the gateway) shall pass it on to that worker.
+One ZeroMQ message between two actors is [peer identity][head][body]. `body` is a MessagePack list
+of messages of one conversation (a batch). `head` says whose batch it is: b"" is the sender's own; a
+packed Session means that the gateway passed it on for that worker, untouched, or that the receiver
+(the gateway) shall pass it on to that worker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 # --- to and from history ----------------------------------------------------
 class Hello(Message, frozen=True, tag=1):
-    """First word of a projection or gateway to history. With `follow`, every later commit is sent to it."""
+    """First word of a projection or gateway to history.
+
+    With `follow`, every later commit is sent to it.
+    """
 
     role: str
     incarnation: str
@@ -54,14 +58,20 @@ class Welcome(Message, frozen=True, tag=2):
 
 
 class Ask(Message, frozen=True, tag=3):
-    """A command. `n` is the originator's own number; the answer bears it. Sent again until answered."""
+    """A command.
+
+    `n` is the originator's own number; the answer bears it. Sent again until answered.
+    """
 
     n: int
     command: AnyCommand
 
 
 class Watch(Message, frozen=True, tag=4):
-    """Tell me when this workflow is closed (at once, if it is). Answered NOT_FOUND where there is none."""
+    """Tell me when this workflow is closed (at once, if it is).
+
+    Answered NOT_FOUND where there is none.
+    """
 
     n: int
     workflow_id: str
@@ -82,7 +92,10 @@ class Answer(Message, frozen=True, tag=6):
 
 
 class Feed(Message, frozen=True, tag=7):
-    """Commit `n`; the one sent to this follower before it was `previous`. `body` is perdure.core.records.CommitBody."""
+    """Commit `n`; the one sent to this follower before it was `previous`.
+
+    `body` is perdure.core.records.CommitBody.
+    """
 
     previous: int
     n: int
@@ -97,10 +110,12 @@ class Newest(Message, frozen=True, tag=8):
 
 # --- worker to scheduler, lease keeper (passed on by the gateway) -----------
 class Sync(Message, frozen=True, tag=20):
-    """What a worker session holds, all of it, and how much it can take. Sent at hello, reconnect, drain, every second.
+    """What a worker session holds, all of it, and how much it can take.
 
-    `workflows`: (workflow_id, consumed, commands) of the workflow tasks it holds. `n`: newest commit that it saw.
-    `sticky`: workflow ids that it has cached is not sent; a miss replays.
+    Sent at hello, reconnect, drain, every second.
+
+    `workflows`: (workflow_id, consumed, commands) of the workflow tasks it holds. `n`: newest
+    commit that it saw. `sticky`: workflow ids that it has cached is not sent; a miss replays.
     """
 
     worker_id: str
@@ -116,7 +131,10 @@ class Sync(Message, frozen=True, tag=20):
 
 
 class Heartbeat(Message, frozen=True, tag=21):
-    """The holder of `token` lives. Beats rise by one per message of that token. Answered by Answer `n`."""
+    """The holder of `token` lives.
+
+    Beats rise by one per message of that token. Answered by Answer `n`.
+    """
 
     n: int
     token: str
@@ -127,7 +145,10 @@ class Heartbeat(Message, frozen=True, tag=21):
 
 # --- to a worker (passed on by the gateway) ---------------------------------
 class WorkflowTask(Message, frozen=True, tag=30):
-    """Run this workflow on from its cursor. `events`: encoded events after `consumed`; None: fetch them."""
+    """Run this workflow on from its cursor.
+
+    `events`: encoded events after `consumed`; None: fetch them.
+    """
 
     workflow_id: str
     workflow_type: str
@@ -141,7 +162,8 @@ class WorkflowTask(Message, frozen=True, tag=30):
 class ActivityTask(Message, frozen=True, tag=31):
     """Run this attempt. Payloads may be references: the gateway puts the payload in their place.
 
-    `lease_ms`: how long the lease lasts from its grant; `attempt_ms`: what is left of the attempt, heartbeats or not.
+    `lease_ms`: how long the lease lasts from its grant; `attempt_ms`: what is left of the attempt,
+    heartbeats or not.
     """
 
     token: str
@@ -179,7 +201,10 @@ class DropWorkflow(Message, frozen=True, tag=33):
 
 # --- worker and gateway -----------------------------------------------------
 class WorkerHello(Message, frozen=True, tag=40):
-    """First word of a worker on every connection. `session` is set by the supervisor for its own workers."""
+    """First word of a worker on every connection.
+
+    `session` is set by the supervisor for its own workers.
+    """
 
     worker_id: str
     pid: int
@@ -190,7 +215,10 @@ class WorkerHello(Message, frozen=True, tag=40):
 
 
 class WorkerWelcome(Message, frozen=True, tag=41):
-    """The gateway knows the worker by this session. `history`: its incarnation; a new one means: send reports again."""
+    """The gateway knows the worker by this session.
+
+    `history`: its incarnation; a new one means: send reports again.
+    """
 
     session: Session
     gateway: str
@@ -213,7 +241,10 @@ class Fetch(Message, frozen=True, tag=43):
 
 
 class Page(Message, frozen=True, tag=44):
-    """Encoded events; `complete` when there were no more at commit `commit`. None: no such workflow."""
+    """Encoded events; `complete` when there were no more at commit `commit`.
+
+    None: no such workflow.
+    """
 
     n: int
     events: tuple[msgspec.Raw, ...] | None
@@ -251,7 +282,10 @@ class Unpoll(Message, frozen=True, tag=52):
 
 # --- gateway and dlq --------------------------------------------------------
 class ListDead(Message, frozen=True, tag=60):
-    """Dead letters that match, oldest first, from the index. Judged once the projection has reached `commit`."""
+    """Dead letters that match, oldest first, from the index.
+
+    Judged once the projection has reached `commit`.
+    """
 
     n: int
     commit: int
@@ -265,7 +299,9 @@ class ListDead(Message, frozen=True, tag=60):
 
 
 class DeadListed(Message, frozen=True, tag=61):
-    """`entries`: JSON-able maps as `wf dlq list --json`; `whole`: with failures, input reference and details."""
+    """`entries`: JSON-able maps as `wf dlq list --json`; `whole`: with failures, input reference
+    and details.
+    """
 
     n: int
     entries: tuple[dict[str, Any], ...]
@@ -283,14 +319,19 @@ class ChildHello(Message, frozen=True, tag=70):
 
 
 class ChildReady(Message, frozen=True, tag=71):
-    """The child serves. For a worker: its application is loaded and its session known to the gateway."""
+    """The child serves.
+
+    For a worker: its application is loaded and its session known to the gateway.
+    """
 
     role: str
     incarnation: str
 
 
 class ChildFailed(Message, frozen=True, tag=72):
-    """The child can't begin, for a reason that a restart would not change (bad application, bad store). One line."""
+    """The child can't begin, for a reason that a restart would not change (bad application, bad
+    store). One line.
+    """
 
     role: str
     incarnation: str
@@ -317,7 +358,9 @@ class Pong(Message, frozen=True, tag=75):
 
 
 class SessionDead(Message, frozen=True, tag=76):
-    """Root to gateway: this local worker is dead; say SessionDone behind the last message that it had sent."""
+    """Root to gateway: this local worker is dead; say SessionDone behind the last message that it
+    had sent.
+    """
 
     session: Session
 
@@ -329,7 +372,9 @@ class SessionDone(Message, frozen=True, tag=77):
 
 
 class Sessions(Message, frozen=True, tag=78):
-    """A source's full set of live sessions: a lease of this source up to `highest` that is not in it has ended."""
+    """A source's full set of live sessions: a lease of this source up to `highest` that is not in
+    it has ended.
+    """
 
     source: str
     highest: int
@@ -377,5 +422,7 @@ _session_decoder = msgspec.msgpack.Decoder(Session)
 
 
 def unpack_session(head: bytes) -> Session:
-    """The session that `pack_session` made `head` from; raises msgspec.DecodeError on anything else."""
+    """The session that `pack_session` made `head` from; raises msgspec.DecodeError on anything
+    else.
+    """
     return _session_decoder.decode(head)

@@ -1,10 +1,12 @@
 """What history states as done: the vocabulary of the commit log.
 
-A record never speaks of the future and is never edited. Those with an `event_id` are events: they are the workflow's own
-history, what replay needs. The others change the task table only (a retry costs a workflow's history nothing).
-A payload is bytes whose first byte is its encoding (perdure.values); the log holds those above 1 KiB by reference.
+A record never speaks of the future and is never edited. Those with an `event_id` are events: they
+are the workflow's own history, what replay needs. The others change the task table only (a retry
+costs a workflow's history nothing). A payload is bytes whose first byte is its encoding
+(perdure.values); the log holds those above 1 KiB by reference.
 
-Instants (`at_ms`, `due_ms`, `deadline_ms`) are history's own clock, whole milliseconds since the Unix epoch.
+Instants (`at_ms`, `due_ms`, `deadline_ms`) are history's own clock, whole milliseconds since the
+Unix epoch.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ class ActivityTaskScheduled(Record, frozen=True, tag=9):
 
 
 class ActivityTaskCompleted(Record, frozen=True, tag=10):
-    """The activity is closed with a result. With `started_ms` it stands for two events: Started is `event_id - 1`.
+    """The activity is closed with a result.
+
+    With `started_ms` it stands for two events: Started is `event_id - 1`.
 
     `request_id` is set where an operator completed it by hand (`started_ms` is None then).
     """
@@ -142,7 +146,10 @@ class ActivityTaskCompleted(Record, frozen=True, tag=10):
 
 
 class ActivityTaskFailed(Record, frozen=True, tag=11):
-    """The activity is closed with an error that the workflow sees. Two events where `started_ms` is set, as above."""
+    """The activity is closed with an error that the workflow sees.
+
+    Two events where `started_ms` is set, as above.
+    """
 
     event_id: int
     at_ms: int
@@ -192,7 +199,9 @@ class ActivityRedriven(Record, frozen=True, tag=14):
 
 # --- activities: the task table ---------------------------------------------
 class LeaseGranted(Record, frozen=True, tag=15):
-    """One worker may run one attempt, until `deadline_ms`, heartbeats apart; never past `attempt_deadline_ms`."""
+    """One worker may run one attempt, until `deadline_ms`, heartbeats apart; never past
+    `attempt_deadline_ms`.
+    """
 
     at_ms: int
     activity_id: str
@@ -236,7 +245,10 @@ class LeaseReleased(Record, frozen=True, tag=17):
 
 
 class RetryScheduled(Record, frozen=True, tag=18):
-    """Attempt `attempt` failed; the next is due at `due_ms`. `delay_ms` is the drawn delay, never drawn again."""
+    """Attempt `attempt` failed; the next is due at `due_ms`.
+
+    `delay_ms` is the drawn delay, never drawn again.
+    """
 
     at_ms: int
     activity_id: str
@@ -306,7 +318,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CommitBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One commit: the chain's link, the feed's frame and the auditor's evidence, in the same bytes."""
+    """One commit: the chain's link, the feed's frame and the auditor's evidence, in one form."""
 
     n: int
     epoch: int
@@ -324,7 +336,7 @@ def encode_event(event: Record) -> bytes:
 
 
 def decode_event(raw: bytes) -> Event:
-    """The event that `encode_event` made `raw` from; raises msgspec.DecodeError on anything else."""
+    """The event that `encode_event` made `raw` from; msgspec.DecodeError for anything else."""
     return _event_decoder.decode(raw)
 
 
@@ -334,5 +346,5 @@ def encode_body(body: CommitBody) -> bytes:
 
 
 def decode_body(raw: bytes) -> CommitBody:
-    """The commit that `encode_body` made `raw` from; raises msgspec.DecodeError on anything else."""
+    """The commit that `encode_body` made `raw` from; msgspec.DecodeError for anything else."""
     return _body_decoder.decode(raw)

@@ -1,7 +1,7 @@
 """The state that records fold into: one workflow execution with what is open in it.
 
-History holds these in memory, the store keeps them beside the events, projections read them once when they begin. They
-are plain and mutable; only `perdure.core.execution.evolve` changes them.
+History holds these in memory, the store keeps them beside the events, projections read them once
+when they begin. They are plain and mutable; only `perdure.core.execution.evolve` changes them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LastEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The report that ended the last grant, so that the same report sent again gets the same answer.
+    """The report that ended the last grant, so that the same report sent again gets the same
+    answer.
 
     how: "failed" (state is what it was answered), "released", or "" where no report ended it.
     """
@@ -70,7 +71,10 @@ class LastEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Activity(msgspec.Struct, array_like=True):
-    """An open activity: one row of the task table. `attempt` is the running or the next one, from 1."""
+    """An open activity: one row of the task table.
+
+    `attempt` is the running or the next one, from 1.
+    """
 
     activity_id: str
     activity_type: str
@@ -148,5 +152,7 @@ class Execution(msgspec.Struct):
 
     @property
     def task_ready(self) -> bool:
-        """True when there is something the workflow has not seen: a workflow task is due (from `task_due_ms` on)."""
+        """True when there is something the workflow has not seen: a workflow task is due (from
+        `task_due_ms` on).
+        """
         return self.is_open and self.last_wake_id > self.consumed

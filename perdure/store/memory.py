@@ -132,6 +132,12 @@ class MemoryWriter:
         self._witness(row.n, row.hash)
         return Opened(row.epoch, row.n, row.hash, base_ms, store.key)
 
+    def begin(self) -> None:
+        """There is nothing to open."""
+
+    def abandon(self) -> None:
+        """There is nothing to close."""
+
     def commit(self, change: Change) -> None:
         """Keep `change`. Raises EpochLost or StoreError: then nothing of it, nor anything later."""
         store = self._owned()

@@ -1,7 +1,8 @@
-"""What a store promises: one writer, conditional on its epoch, and readers that never see what is not durable.
+"""What a store promises: one writer, conditional on its epoch, and readers that never see what is
+not durable.
 
-The writer is used by history only, on one thread. Readers are separate objects (their own connections), for gateway and
-projections; each call is one short read transaction.
+The writer is used by history only, on one thread. Readers are separate objects (their own
+connections), for gateway and projections; each call is one short read transaction.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class EpochLost(StoreError):
 class Opened(msgspec.Struct, frozen=True):
     """What history starts from, durable when `open_epoch` returns.
 
-    `n` is the epoch commit's own number (its row is written by open_epoch), `last_hash` its hash. `base_ms` +
-    CLOCK_BOOTTIME is history's clock: in the same boot the earlier base carries on; in another it is chosen so that the
-    clock starts at the larger of the last committed at_ms and the wall clock.
+    `n` is the epoch commit's own number (its row is written by open_epoch), `last_hash` its hash.
+    `base_ms` + CLOCK_BOOTTIME is history's clock: in the same boot the earlier base carries on; in
+    another it is chosen so that the clock starts at the larger of the last committed at_ms and the
+    wall clock.
     """
 
     epoch: int
@@ -65,18 +67,34 @@ class Writer(Protocol):
     """The only way anything changes."""
 
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
-        """Take the store over: commit the next epoch with a full sync. Raises StoreError with instructions."""
+        """Take the store over: commit the next epoch with a full sync.
+
+        Raises StoreError with instructions.
+        """
+        ...
+
+    def begin(self) -> None:
+        """Open the transaction of the next commit; `load` and its like are cheap within it."""
+        ...
+
+    def abandon(self) -> None:
+        """Close a transaction in which nothing was written."""
         ...
 
     def commit(self, change: Change) -> None:
-        """Make `change` durable; returns after the sync. Raises EpochLost, StoreError or the driver's error.
+        """Make `change` durable; returns after the sync.
+
+        Raises EpochLost, StoreError or the driver's error.
 
         After any error the writer must not be used again: the outcome is unknown.
         """
         ...
 
     def load(self, workflow_id: str) -> Execution | None:
-        """The execution with all its open activities and timers; closed ones too, without. None: never started."""
+        """The execution with all its open activities and timers; closed ones too, without.
+
+        None: never started.
+        """
         ...
 
     def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
@@ -96,7 +114,7 @@ class Writer(Protocol):
         ...
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
-        """Move the log into the database if it has grown; sooner when nothing else waits (`idle`)."""
+        """Move the log into the database if it has grown; sooner when nothing waits (`idle`)."""
         ...
 
     def close(self) -> None:
@@ -105,7 +123,10 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """Reads what is durable. Raises StoreError where the store is not there or of another format."""
+    """Reads what is durable.
+
+    Raises StoreError where the store is not there or of another format.
+    """
 
     def key(self) -> bytes:
         """The key of the store's tokens."""
@@ -116,7 +137,9 @@ class Reader(Protocol):
         ...
 
     def open_state(self) -> tuple[int, list[Execution]]:
-        """(n, every open execution with its open activities and timers) as of commit n, in one read transaction."""
+        """(n, every open execution with its open activities and timers) as of commit n, in one read
+        transaction.
+        """
         ...
 
     def commits(self, after: int, limit: int) -> list[CommitRow]:
@@ -128,7 +151,9 @@ class Reader(Protocol):
         ...
 
     def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
-        """Encoded event records with event_id > after, in order: at most `limit`, and about `bytes_max` (at least one)."""
+        """Encoded event records with event_id > after, in order: at most `limit`, and about
+        `bytes_max` (at least one).
+        """
         ...
 
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
@@ -142,7 +167,9 @@ class Reader(Protocol):
     def list_workflows(
         self, where: WorkflowFilter, limit: int, page: str | None
     ) -> tuple[list[Execution], str | None]:
-        """Executions that match, newest start first (activities and timers left out), and the next page's token."""
+        """Executions that match, newest start first (activities and timers left out), and the next
+        page's token.
+        """
         ...
 
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:

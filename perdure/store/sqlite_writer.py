@@ -99,6 +99,18 @@ class SqliteWriter:
         self._witness(row.n, row.hash)
         return opened
 
+    def begin(self) -> None:
+        """Open the transaction of the next commit, so that what is read before it is cheap."""
+        connection = self._owned()
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
+
+    def abandon(self) -> None:
+        """Close a transaction in which nothing was written."""
+        connection = self._owned()
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
     def commit(self, change: Change) -> None:
         """Make `change` durable; returns after the sync. Raises EpochLost, StoreError, apsw.Error.
 
@@ -107,7 +119,8 @@ class SqliteWriter:
         """
         connection = self._owned()
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
             rules.check_link(change, self._epoch, sqlite_rows.load_newest(connection))
             self._write(connection, change)
             connection.execute("COMMIT")

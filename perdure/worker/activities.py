@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from perdure import logs
+from perdure import logs, values
 from perdure.core import commands, links
 from perdure.core.records import Payload
 from perdure.failures import BAD_RESULT, Failure, engine_failure
@@ -24,6 +24,7 @@ from perdure.worker.sockets import GatewayLink
 
 ENDED_KEPT = 10_000
 BEATS_KEPT = 16
+HEAP_SLACK = 1_000
 LOST_CODES = frozenset({"FAILED_PRECONDITION", "NOT_FOUND"})
 
 
@@ -52,6 +53,9 @@ class Held:
         self.beats_sent: OrderedDict[int, tuple[int, int]] = OrderedDict()  # n: (beat, sent_ms)
 
 
+Heap = list[tuple[int, int, Held]]
+
+
 class Activities:
     """The activity side of a worker with `slots` attempts at a time."""
 
@@ -64,8 +68,8 @@ class Activities:
         self._waiting: deque[Held] = deque()
         self._running = 0
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._leases: list[tuple[int, int, Held]] = []
-        self._beats: list[tuple[int, int, Held]] = []
+        self._leases: Heap = []
+        self._beats: Heap = []
         self._sent: dict[int, Held] = {}
         self._order = 0
         self._draining = False
@@ -97,6 +101,10 @@ class Activities:
             self._hand_back(held, "unknown_type", now_ms)
         elif self._draining:
             self._hand_back(held, "shutdown", now_ms)
+        elif task.input is not None and values.is_reference(task.input):
+            # Not the caller's fault, as a BadInput would have it.
+            failure = Failure("Internal", "the node sent a reference in place of the input")
+            self._report(held, commands.FailActivity(task.token, failure), now_ms)
         else:
             self._push(self._leases, held.lease_until_ms, held)
             self._waiting.append(held)
@@ -298,6 +306,10 @@ class Activities:
     def _in_state(self, state: State) -> Iterator[Held]:
         return (held for held in self._held.values() if held.state is state)
 
-    def _push(self, heap: list[tuple[int, int, Held]], at_ms: int, held: Held) -> None:
+    def _push(self, heap: Heap, at_ms: int, held: Held) -> None:
+        if len(heap) > HEAP_SLACK + 2 * len(self._held):
+            # Leases last for minutes, most attempts do not: let go of those that are over.
+            heap[:] = [entry for entry in heap if entry[2].state in (State.WAITING, State.RUNNING)]
+            heapq.heapify(heap)
         self._order += 1
         heapq.heappush(heap, (at_ms, self._order, held))

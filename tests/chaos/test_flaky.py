@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chaos.drills.flaky import Options, plan
+from chaos.drills.flaky_plan import Options, plan
 from chaos.report import EXIT_CODES, Report, Spread, Verdict, spread, write
 
 

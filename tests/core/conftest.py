@@ -11,7 +11,7 @@ from perdure.core import commands as c
 from perdure.core.decide import decide
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Facts
-from perdure.core.ids import Address, Session, unseal
+from perdure.core.ids import Address, Session, seal, unseal
 from perdure.core.records import ActivityOptions, Record, WorkflowStarted
 from perdure.core.state import Execution
 from perdure.failures import Failure
@@ -108,9 +108,13 @@ class LittleHistory:
         return Address(workflow_id, activity_id, held.generation, held.grant)
 
     def fail(self, address: Address, type: str = "Oops") -> c.AnyAnswer:
-        from perdure.core.ids import seal
-
         return self.ask(c.FailActivity(seal(address, KEY), Failure(type, "message")))
+
+
+@pytest.fixture(scope="session")
+def make_history() -> type[LittleHistory]:
+    """For tests that need several."""
+    return LittleHistory
 
 
 @pytest.fixture

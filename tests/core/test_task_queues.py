@@ -12,6 +12,7 @@ from perdure.core.records import ActivityOptions
 from perdure.core.task_queues import TaskQueues
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
+from perdure.values import refer
 
 
 @pytest.fixture
@@ -100,8 +101,6 @@ def test_events_after_the_cursor_are_kept_and_dropped_with_it(history, queues):
 
 
 def test_events_whose_payload_is_kept_elsewhere_are_left_to_be_fetched(history, queues):
-    from perdure.values import refer
-
     reference = refer(b"m" + b"x" * 5_000)
     history.ask(c.StartWorkflow("w", "T", "default", reference, None, b""))
     assert queues.works["w"].events is None
@@ -304,23 +303,14 @@ def picture(queues: TaskQueues, now_ms: int) -> dict:
 
 
 @settings(max_examples=200, deadline=None)
-@given(MOVES)
-def test_begun_from_the_open_state_they_are_as_if_every_record_had_been_followed(moves):
-    from perdure.core.task_queues import TaskQueues as Queues
-
+@given(moves=MOVES)
+def test_begun_from_the_open_state_they_are_as_if_every_record_had_been_followed(
+    make_history, moves
+):
     history = make_history()
     followed = follow(history)
     for what, which, by_ms in moves:
         move(history, what, which, by_ms)
-        loaded = Queues()
+        loaded = TaskQueues()
         loaded.load(history.open_state(), history.now_ms)
         assert picture(loaded, history.now_ms) == picture(followed, history.now_ms)
-
-
-@pytest.fixture(autouse=True)
-def _history_class(history):
-    make_history.kind = type(history)
-
-
-def make_history():
-    return make_history.kind()

@@ -15,7 +15,7 @@ import zmq
 
 from perdure import values
 from perdure.clock import boottime_ms
-from perdure.core import commands, links, records
+from perdure.core import commands, limits, links, records
 from perdure.core.ids import Session
 from perdure.policy import RetryPolicy
 from perdure.registry import Registry
@@ -59,11 +59,14 @@ class Node:
         """As when the gateway dies."""
         self.socket.close(0)
 
-    def close(self) -> None:
-        for worker, thread, inbox in self._workers:
-            inbox.post(worker.stop, 0)
+    def stop_all(self) -> None:
+        while self._workers:
+            thread = self.stop(0)
             thread.join(PATIENCE_MS / 1000)
             assert not thread.is_alive()
+
+    def close(self) -> None:
+        self.stop_all()
         self.socket.close(0)
         self.context.destroy(0)
 
@@ -93,7 +96,7 @@ class Node:
                 if isinstance(message, kind) and matches(message):
                     return message
             left_ms = until_ms - boottime_ms()
-            assert left_ms > 0 and self.poll(left_ms), f"no {kind.__name__} came"
+            assert self.poll(max(left_ms, 0)), f"no {kind.__name__} came"
 
     def command(self, kind: type, answer: commands.AnyAnswer | None = None):
         """The next report of that kind; answered, if an answer is given."""
@@ -144,7 +147,9 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setattr(limits, "SYNC_MS", 100)
+    monkeypatch.setattr(limits, "RESEND_FIRST_MS", 200)
     directory = tempfile.mkdtemp(dir="/tmp")
     node = Node(directory)
     yield node
@@ -183,6 +188,46 @@ def task_of(
         attempt_ms=attempt_ms,
         n=40,
     )
+
+
+def workflow_task_of(
+    workflow_id: str,
+    workflow_type: str,
+    *events: records.Event,
+    consumed: int = 0,
+    commands: int = 0,
+    last_event_id: int | None = None,
+    fetch: bool = False,
+) -> links.WorkflowTask:
+    return links.WorkflowTask(
+        workflow_id=workflow_id,
+        workflow_type=workflow_type,
+        consumed=consumed,
+        commands=commands,
+        last_event_id=last_event_id or events[-1].event_id,
+        events=None if fetch else raw(*events),
+        n=40,
+    )
+
+
+def raw(*events: records.Event) -> tuple[msgspec.Raw, ...]:
+    return tuple(msgspec.Raw(records.encode_event(event)) for event in events)
+
+
+@pytest.fixture
+def workflow_task():
+    """Makes a workflow task."""
+    return workflow_task_of
+
+
+@pytest.fixture
+def page():
+    """Makes a page of events."""
+
+    def make(n: int, *events: records.Event, complete: bool) -> links.Page:
+        return links.Page(n, raw(*events), complete)
+
+    return make
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ def test_a_thread_that_is_stuck_is_replaced_and_ends_when_its_job_does():
         threading.Event(),
         threading.Event(),
     )
-    names: list[str] = []
+    ran_in: list[threading.Thread] = []
 
     def stuck() -> None:
-        names.append(threading.current_thread().name)
+        ran_in.append(threading.current_thread())
         begun.set()
         release.wait(PATIENCE_S)
 
@@ -36,10 +36,9 @@ def test_a_thread_that_is_stuck_is_replaced_and_ends_when_its_job_does():
     assert (threads.alive, threads.stuck) == (0, 1)
     threads.submit(after.set)
     assert after.wait(PATIENCE_S), "the next job got no thread"
-    left = next(t for t in threading.enumerate() if t.name == names[0])
     release.set()
-    left.join(PATIENCE_S)
-    assert (left.is_alive(), threads.stuck) == (False, 0)
+    ran_in[0].join(PATIENCE_S)
+    assert (ran_in[0].is_alive(), threads.stuck) == (False, 0)
 
 
 def test_a_job_that_is_given_up_before_it_begins_never_runs():

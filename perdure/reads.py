@@ -1,0 +1,120 @@
+"""Answers that come from the store: one short read each, of what is durable.
+
+Plain data as perdure.views makes it, for the gateway and for LocalEngine alike. Every function
+raises NotFound where there is no such workflow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import views, wire
+from perdure.core.commands import Closed
+from perdure.core.dead_letters import DeadLetter
+from perdure.core.limits import FRAME_BYTES, PAGE_MAX
+from perdure.core.records import (
+    ActivityTaskScheduled,
+    Event,
+    Payload,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowStarted,
+    decode_event,
+)
+from perdure.core.state import Activity, Execution
+from perdure.errors import NotFound
+from perdure.store.protocol import Reader, WorkflowFilter
+from perdure.values import is_reference
+
+LIST_LIMIT = 100  # Entries of a list where the asker names no limit.
+
+
+def execution(reader: Reader, workflow_id: str) -> Execution:
+    """The execution, with what is open in it."""
+    found = reader.execution(workflow_id)
+    if found is None:
+        raise NotFound(f"there is no workflow {workflow_id!r}")
+    return found
+
+
+def describe(reader: Reader, workflow_id: str) -> dict[str, Any]:
+    """As `wf describe --json`."""
+    found = execution(reader, workflow_id)
+    first = _event(reader, workflow_id, 1)
+    closing = None if found.is_open else _event(reader, workflow_id, found.last_event_id)
+    details = {
+        activity_id: details_of(reader, workflow_id, activity)
+        for activity_id, activity in found.activities.items()
+    }
+    start = first.input if isinstance(first, WorkflowStarted) else None
+    return views.describe(found, start, closing, details)
+
+
+def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:
+    """Events after `after`; `next_after` is what to ask with next, null when there are no more."""
+    after, limit = args.after or 0, args.limit or PAGE_MAX
+    found = execution(reader, args.workflow_id)
+    raw = reader.events(args.workflow_id, after, limit, FRAME_BYTES)
+    shown = views.events(map(decode_event, raw), after, limit)
+    last = shown[-1]["event_id"] if shown else after
+    has_more = bool(shown) and last < found.last_event_id
+    return {"events": shown, "next_after": last if has_more else None}
+
+
+def closed(reader: Reader, found: Execution) -> Closed:
+    """How an execution that is not open ended, with its whole result."""
+    match _event(reader, found.workflow_id, found.last_event_id):
+        case WorkflowCompleted(result=payload):
+            return Closed(found.status.value, payload, None)
+        case WorkflowFailed(failure=failure):
+            return Closed(found.status.value, None, failure)
+        case _:
+            return Closed(found.status.value, None, None)
+
+
+def list_workflows(reader: Reader, args: wire.ListWorkflows, now_ms: int) -> dict[str, Any]:
+    """One page of workflows, newest first."""
+    where = WorkflowFilter(
+        workflow_type=args.type,
+        status=args.status,
+        pending_state=args.pending_state,
+        failure_type=args.failure_type,
+        activity_type=args.activity_type,
+        older_than_ms=None if args.older_than_ms is None else now_ms - args.older_than_ms,
+    )
+    found, next_page = reader.list_workflows(where, args.limit or LIST_LIMIT, args.page)
+    return {"workflows": [views.summary(it) for it in found], "next_page": next_page}
+
+
+def dead_letter(reader: Reader, entry: DeadLetter, *, whole: bool) -> dict[str, Any]:
+    """One dead letter of a list; `whole` adds what `wf dlq show` does."""
+    workflow_id, activity = entry.workflow_id, entry.activity
+    shown = views.dead_letter(workflow_id, entry.workflow_type, activity)
+    if whole:
+        payload = input_of(reader, workflow_id, activity)
+        details = details_of(reader, workflow_id, activity)
+        shown |= views.dead_letter_rest(activity, payload, details)
+    return shown
+
+
+# --- payloads that are kept by reference ------------------------------------
+def input_of(reader: Reader, workflow_id: str, activity: Activity) -> Payload | None:
+    """The activity's input, wherever it stands."""
+    payload = activity.input
+    if payload is None or not is_reference(payload):
+        return payload
+    event = _event(reader, workflow_id, activity.scheduled_event_id)
+    return event.input if isinstance(event, ActivityTaskScheduled) else None
+
+
+def details_of(reader: Reader, workflow_id: str, activity: Activity) -> Payload | None:
+    """The open activity's newest heartbeat details, wherever they stand."""
+    details = activity.details
+    if details is None or not is_reference(details):
+        return details
+    return reader.details(workflow_id, activity.activity_id)
+
+
+def _event(reader: Reader, workflow_id: str, event_id: int) -> Event | None:
+    raw = reader.event(workflow_id, event_id)
+    return None if raw is None else decode_event(raw)

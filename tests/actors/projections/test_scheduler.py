@@ -1,0 +1,99 @@
+"""The scheduler's shell: what it hears reaches its mind, and what that wants said is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.scheduler import Scheduler
+from perdure.core import commands as c
+from perdure.core.ids import Session
+from perdure.core.links import (
+    ActivityTask,
+    Newest,
+    Poll,
+    Polled,
+    Sessions,
+    Sync,
+    WorkflowTask,
+    pack_session,
+)
+
+SESSION = Session("node.1", 1)
+HEAD = pack_session(SESSION)
+SYNC = Sync("w1", ("default",), ("t",), ("T",), 5, 5, (), (), 0)
+
+
+@pytest.fixture
+def around(surround):
+    around = surround(Scheduler)
+    around.connect_gateway()
+    around.say("root", Sessions("node.1", 1, (1,)))
+    around.say("gateway.1", SYNC, head=HEAD)
+    return around
+
+
+def test_tasks_reach_the_worker_under_its_head(around):
+    around.begin()
+    around.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    around.publish()
+    [task] = around.from_actor(HEAD)
+    assert isinstance(task, WorkflowTask)
+    assert task.workflow_id == "w"
+
+
+def test_what_was_said_before_the_state_was_read_counts(around):
+    around.schedule()
+    around.turn()
+    around.begin()
+    around.answer(*around.asked())
+    [task] = around.from_actor(HEAD)
+    assert isinstance(task, ActivityTask)
+    assert around.commit(c.CompleteActivity(task.token, None)) == c.Done()
+
+
+def test_a_commit_that_got_lost_on_the_way_is_read_from_the_log(around):
+    around.begin()
+    around.schedule()
+    around.feeds.clear()
+    around.say("history.1", Newest(around.ledger.n))
+    [ask] = around.asked()
+    assert isinstance(ask.command, c.GrantLease)
+
+
+def test_a_new_history_is_asked_again_what_was_not_answered(around):
+    around.schedule()
+    around.begin()
+    [ask] = around.asked()
+    around.begin("history.2")
+    assert around.asked("history.2") == [ask]
+
+
+def test_polls_are_answered_by_their_number(around):
+    around.begin()
+    around.say("gateway.1", Poll(7, "default", "h", (), 0, None))
+    assert around.from_actor() == [Polled(7, None)]
+
+
+def test_a_worker_can_neither_poll_nor_speak_for_a_source(around):
+    around.begin()
+    around.say("gateway.1", Poll(7, "default", "h", (), 0, None), head=HEAD)
+    around.say("gateway.1", Sessions("node.1", 9, ()), head=HEAD)
+    around.say("gateway.1", Sessions("node.1", 9, ()))
+    assert around.hears_nothing("gateway.1")
+    around.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    around.publish()
+    assert len(around.from_actor(HEAD)) == 1
+
+
+def test_a_new_gateway_is_spoken_to_from_its_first_word_on(around):
+    around.begin()
+    around.turn()
+    around.connect_gateway("gateway.2")
+    around.say("gateway.2", SYNC, head=HEAD)
+    around.turn()
+    around.say("gateway.1", Poll(7, "default", "h", (), 0, None))
+    around.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    around.publish()
+    [task] = around.from_actor(HEAD, "gateway.2")
+    assert isinstance(task, WorkflowTask)
+    assert around.hears_nothing("gateway.1")

@@ -1,0 +1,256 @@
+"""The lease table: deadlines that heartbeats move, and expiries that wait for what was sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.core import commands as c
+from perdure.core.ids import Address, seal
+from perdure.core.lease_table import LeaseTable
+from perdure.policy import RetryPolicy
+
+LINGER = 20
+
+
+class Keeper:
+    """A table before a history that answers when told to."""
+
+    def __init__(self, history, linger_ms: int = LINGER) -> None:
+        self.history = history
+        self.proposed: list[tuple[c.AnyCommand, object]] = []
+        self.replies: list[tuple[object, c.AnyAnswer]] = []
+        self.table = LeaseTable(
+            history.key,
+            lambda command, tag: self.proposed.append((command, tag)),
+            lambda asker, commit, answer: self.replies.append((asker, answer)),
+            linger_ms=linger_ms,
+        )
+        history.listeners.append(self.hear)
+
+    def hear(self, n, at_ms, workflow_id, records) -> None:
+        for record in records:
+            self.table.apply(workflow_id, at_ms, record)
+
+    def commands(self) -> list[c.AnyCommand]:
+        return [command for command, _ in self.proposed]
+
+    def answer_all(self) -> None:
+        while self.proposed:
+            command, tag = self.proposed.pop(0)
+            answer = self.history.ask(command)
+            self.table.answered(command, tag, answer, self.history.n, self.history.now_ms)
+
+    def at(self, now_ms: int) -> list[c.AnyCommand]:
+        """A full drain at this time; what is newly proposed."""
+        self.history.now_ms = now_ms
+        before = len(self.proposed)
+        self.table.check(now_ms)
+        return self.commands()[before:]
+
+    def beat(self, address: Address, beat: int, details=None, asker: object = "asker") -> None:
+        token = seal(address, self.history.key)
+        self.table.heartbeat(asker, token, beat, details, details is not None, self.history.now_ms)
+
+
+@pytest.fixture
+def keeper(history):
+    return Keeper(history)
+
+
+@pytest.fixture
+def address(history, keeper):
+    history.schedule(heartbeat_ms=1_000, start_to_close_ms=60_000)
+    return history.grant()
+
+
+# --- expiry -----------------------------------------------------------------------
+def test_a_lease_expires_a_full_drain_after_its_deadline_was_seen_to_have_passed(keeper, address):
+    assert keeper.table.next_due_ms() == 2_000
+    assert keeper.at(1_999) == []
+    assert keeper.at(2_000) == []
+    assert keeper.table.next_due_ms() == 2_000 + LINGER
+    assert keeper.at(2_000 + LINGER) == [c.ExpireLease(address)]
+
+
+def test_a_heartbeat_in_that_drain_saves_the_lease(keeper, address):
+    keeper.at(2_000)
+    keeper.history.now_ms = 2_010
+    keeper.beat(address, 1)
+    keeper.proposed.clear()
+    assert keeper.at(2_020) == []
+    assert keeper.table.next_due_ms() == 3_010
+
+
+def test_without_lingering_it_expires_at_its_deadline(history):
+    keeper = Keeper(history, linger_ms=0)
+    history.schedule(start_to_close_ms=500)
+    address = history.grant()
+    assert keeper.at(1_499) == []
+    assert keeper.at(1_500) == [c.ExpireLease(address)]
+
+
+def test_a_proposal_is_made_once_and_again_after_a_refusal(keeper, address):
+    keeper.at(2_000)
+    [command] = keeper.at(2_020)
+    assert keeper.at(5_000) == []
+    keeper.table.answered(command, None, c.Refusal("UNAVAILABLE", ""), 0, 5_000)
+    assert keeper.at(5_999) == []
+    keeper.at(6_000)
+    assert keeper.at(6_020) == [command]
+
+
+def test_a_lease_that_ended_otherwise_never_expires(keeper, address, history):
+    history.ask(c.CompleteActivity(seal(address, history.key), None))
+    assert keeper.table.next_due_ms() is None
+    assert len(keeper.table) == 0
+
+
+def test_the_end_of_the_workflow_ends_its_leases(keeper, address, history):
+    history.step("w", c.CompleteWorkflow(None))
+    assert len(keeper.table) == 0
+    assert keeper.table.next_due_ms() is None
+
+
+def test_the_next_grant_has_its_own_deadline(keeper, address, history):
+    history.schedule("v", start_to_close_ms=60_000, retry=RetryPolicy(initial_ms=1))
+    history.fail(history.grant("v"))
+    history.now_ms = 1_500
+    again = history.grant("v")
+    assert keeper.table.find(again).deadline_ms == 61_500
+
+
+@pytest.mark.parametrize("length_ms", [3_000, 60_000])
+def test_nothing_expires_soon_after_a_disturbance(history, length_ms):
+    keeper = Keeper(history, linger_ms=0)
+    history.schedule(start_to_close_ms=length_ms)
+    history.grant()
+    disturbed_ms = 1_000 + length_ms - 1
+    keeper.table.disturbed(disturbed_ms)
+    floor_ms = disturbed_ms + min(length_ms, 10_000)
+    assert keeper.at(floor_ms - 1) == []
+    assert len(keeper.at(floor_ms)) == 1
+
+
+def test_after_a_restart_leases_get_their_time_anew(history):
+    history.schedule("a", start_to_close_ms=60_000)
+    history.schedule("b", heartbeat_ms=2_000)
+    history.grant("a")
+    history.grant("b")
+    keeper = Keeper(history, linger_ms=0)
+    keeper.table.load(history.open_state(), 100_000)
+    assert keeper.at(101_999) == []
+    assert [command.address.workflow_id for command in keeper.at(102_000)] == ["b"]
+    assert keeper.at(109_999) == []
+    assert [command.address.workflow_id for command in keeper.at(110_000)] == ["a"]
+
+
+def test_nothing_expires_while_history_is_gone(keeper, address):
+    keeper.table.pause()
+    assert keeper.table.next_due_ms() is None
+    assert keeper.at(50_000) == []
+    keeper.table.resume(50_000)
+    assert keeper.at(50_999) == []
+    keeper.at(51_000)
+    assert keeper.at(51_020) == [c.ExpireLease(address)]
+
+
+# --- heartbeats -------------------------------------------------------------------
+def test_a_heartbeat_moves_the_deadline_at_once_and_is_answered_when_committed(keeper, address):
+    keeper.history.now_ms = 1_800
+    keeper.beat(address, 1, b"m1")
+    assert keeper.table.find(address).deadline_ms == 2_800
+    assert keeper.replies == []
+    keeper.answer_all()
+    assert keeper.replies == [("asker", c.Deadline(2_800))]
+
+
+def test_a_deadline_never_moves_past_the_end_of_the_attempt(history, keeper):
+    history.schedule("v", heartbeat_ms=1_000, start_to_close_ms=1_500)
+    address = history.grant("v")
+    history.now_ms = 1_900
+    keeper.beat(address, 1)
+    assert keeper.table.find(address).deadline_ms == 2_500
+
+
+def test_a_repeated_beat_moves_nothing_and_is_answered(keeper, address):
+    keeper.beat(address, 3)
+    keeper.answer_all()
+    keeper.history.now_ms = 1_900
+    keeper.beat(address, 3)
+    keeper.beat(address, 2)
+    keeper.answer_all()
+    assert keeper.table.find(address).deadline_ms == 2_000
+    assert len(keeper.replies) == 3
+
+
+def test_one_heartbeat_is_on_its_way_at_a_time_and_the_newest_is_next(keeper, address):
+    for beat in range(1, 6):
+        keeper.beat(address, beat, b"m%d" % beat, asker=beat)
+    assert [command.beat for command in keeper.commands()] == [1]
+    keeper.answer_all()
+    assert keeper.history.executions["w"].activities["a"].details == b"m5"
+    assert [asker for asker, _ in keeper.replies] == [1, 2, 3, 4, 5]
+    assert keeper.history.n == 5, "two of the five were committed"
+
+
+def test_a_beat_without_details_does_not_drop_those_that_wait(keeper, address):
+    keeper.beat(address, 1, b"m1")
+    keeper.beat(address, 2, b"m2")
+    keeper.beat(address, 3)
+    keeper.answer_all()
+    held = keeper.history.executions["w"].activities["a"]
+    assert (held.beat, held.details) == (3, b"m2")
+
+
+def test_a_token_that_is_not_known_here_is_passed_on(keeper):
+    unknown = Address("x", "y", 1, 1)
+    keeper.beat(unknown, 1, b"m1")
+    [(command, tag)] = keeper.proposed
+    assert isinstance(command, c.RecordHeartbeat)
+    refusal = c.Refusal("FAILED_PRECONDITION", "stale")
+    keeper.table.answered(command, tag, refusal, 7, 1_000)
+    assert keeper.replies == [("asker", refusal)]
+
+
+def test_those_who_wait_are_answered_though_the_lease_ends(keeper, address, history):
+    keeper.beat(address, 1, asker="first")
+    keeper.beat(address, 2, asker="second")
+    history.step("w", c.CancelActivity("a"))
+    keeper.answer_all()
+    assert [asker for asker, _ in keeper.replies] == ["first", "second"]
+
+
+def test_an_expiry_carries_the_details_that_were_not_committed(keeper, address, history):
+    keeper.beat(address, 1, b"m1")
+    keeper.answer_all()
+    keeper.beat(address, 2, b"m2")
+    keeper.at(2_000)
+    [command] = keeper.at(2_020)
+    assert command == c.ExpireLease(address, b"m2", 2)
+    keeper.proposed.clear()
+    history.ask(command)
+    assert history.executions["w"].activities["a"].details == b"m2"
+
+
+def test_an_expiry_carries_nothing_that_was_committed(keeper, address):
+    keeper.beat(address, 1, b"m1")
+    keeper.answer_all()
+    keeper.at(2_000)
+    assert keeper.at(2_020) == [c.ExpireLease(address)]
+
+
+def test_begun_from_the_open_state_it_holds_what_it_would_have_followed(history, keeper, address):
+    history.schedule("v", heartbeat_ms=2_000)
+    history.grant("v")
+    history.now_ms = 1_500
+    history.ask(c.RecordHeartbeat(seal(address, history.key), 4, b"m4", True))
+    loaded = Keeper(history)
+    loaded.table.load(history.open_state(), 1_500)
+
+    def picture(table):
+        return sorted(
+            (it.address.workflow_id, it.deadline_ms, it.beat, it.length_ms, it.heartbeat_ms)
+            for it in table
+        )
+
+    assert picture(loaded.table) == picture(keeper.table)

@@ -1,0 +1,295 @@
+"""A worker's workflow tasks against a node that is only sockets."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from perdure import activity, values, workflow
+from perdure.core import limits, links
+from perdure.core.commands import (
+    CompleteActivity,
+    CompleteWorkflow,
+    CompleteWorkflowTask,
+    Done,
+    FailWorkflowTask,
+    Refusal,
+    ScheduleActivity,
+)
+from perdure.core.records import (
+    ActivityOptions,
+    ActivityTaskCompleted,
+    ActivityTaskScheduled,
+    WorkflowStarted,
+)
+from perdure.policy import RetryPolicy
+from perdure.worker import replays
+
+PATIENCE_S = 10
+release = threading.Event()
+
+
+@activity.define
+def double(x: int) -> int:
+    return 2 * x
+
+
+@workflow.define
+async def twice(x: int) -> int:
+    x = await workflow.execute_activity(double, x, activity_id="first")
+    return await workflow.execute_activity(double, x, activity_id="second")
+
+
+@workflow.define
+async def spins() -> None:
+    while True:
+        pass
+
+
+@workflow.define
+async def spins_and_catches() -> None:
+    while not release.is_set():
+        try:
+            while True:
+                pass
+        except BaseException:  # noqa: BLE001, S110
+            pass
+
+
+@workflow.define
+async def much() -> None:
+    for _ in range(20):
+        workflow.start_activity(double, "x" * 2_000_000)
+    await workflow.sleep_ms(1_000)
+
+
+ALL = (twice, spins, spins_and_catches, much)
+
+
+def started(x: int | None = 1) -> WorkflowStarted:
+    payload = None if x is None else values.encode([x])
+    return WorkflowStarted(1, 1_000, "twice", "default", payload, None, b"")
+
+
+def scheduled(event_id: int, activity_id: str) -> ActivityTaskScheduled:
+    options = ActivityOptions(RetryPolicy())
+    return ActivityTaskScheduled(event_id, 1_000, activity_id, "double", None, options)
+
+
+def completed(event_id: int, activity_id: str, result: int) -> ActivityTaskCompleted:
+    payload = values.encode(result)
+    return ActivityTaskCompleted(event_id, 1_000, activity_id, 1, 1, 1, payload, 1_000, "w1")
+
+
+FIRST = (scheduled(2, "first"), completed(4, "first", 2))
+SECOND = (scheduled(5, "second"), completed(7, "second", 4))
+
+
+def activity_ids(command: CompleteWorkflowTask) -> list[str]:
+    return [step.activity_id for step in command.steps if isinstance(step, ScheduleActivity)]
+
+
+def test_a_workflow_is_run_on_from_task_to_task_and_its_results_name_their_cursors(
+    node, workflow_task
+):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    one = node.command(CompleteWorkflowTask, Done())
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    two = node.command(CompleteWorkflowTask, Done())
+    node.say(workflow_task("w", "twice", *SECOND, consumed=4, commands=2))
+    three = node.command(CompleteWorkflowTask, Done())
+    cursors = [(c.consumed_from, c.commands_from, c.consumed) for c in (one, two, three)]
+    assert cursors == [(0, 0, 1), (1, 1, 4), (4, 2, 7)]
+    assert (activity_ids(one), activity_ids(two)) == (["first"], ["second"])
+    assert three.steps == (CompleteWorkflow(values.encode(4)),)
+    assert not any(isinstance(m, links.Fetch) for m in node.all)
+
+
+def test_a_workflow_that_is_not_in_memory_is_fetched_from_its_first_event_in_pages(
+    node, workflow_task, page
+):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", *SECOND, consumed=4, commands=2))
+    fetch = node.next(links.Fetch)
+    assert (fetch.workflow_id, fetch.after) == ("w", 0)
+    node.say(page(fetch.n, started(), FIRST[0], complete=False))
+    fetch = node.next(links.Fetch)
+    assert fetch.after == 2
+    node.say(page(fetch.n, FIRST[1], *SECOND, complete=False))
+    command = node.command(CompleteWorkflowTask, Done())
+    assert (command.consumed, command.steps) == (7, (CompleteWorkflow(values.encode(4)),))
+
+
+def test_events_that_were_too_large_to_be_sent_are_fetched_behind_the_cursor(
+    node, workflow_task, page
+):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    node.command(CompleteWorkflowTask, Done())
+    node.say(workflow_task("w", "twice", consumed=1, commands=1, last_event_id=4, fetch=True))
+    fetch = node.next(links.Fetch)
+    assert fetch.after == 1
+    node.say(page(fetch.n, *FIRST, complete=True))
+    assert activity_ids(node.command(CompleteWorkflowTask, Done())) == ["second"]
+
+
+def test_a_page_that_does_not_come_is_asked_for_again(node, workflow_task, page):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    fetch = node.next(links.Fetch)
+    assert node.next(links.Fetch) == fetch
+    assert node.sync().workflows == (("w", 1, 1),)
+    node.say(page(fetch.n, started(), *FIRST, complete=True))
+    assert activity_ids(node.command(CompleteWorkflowTask, Done())) == ["second"]
+
+
+def test_several_workflows_are_fetched_at_once_and_do_not_wait_for_each_other(
+    node, workflow_task, page
+):
+    node.worker(workflows=ALL)
+    node.say(*(workflow_task(w, "twice", *FIRST, consumed=1, commands=1) for w in "ab"))
+    first, second = node.next(links.Fetch), node.next(links.Fetch)
+    node.say(workflow_task("c", "twice", started()))
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "c"
+    node.say(page(second.n, started(), *FIRST, complete=True))
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "b"
+    node.say(page(first.n, started(), *FIRST, complete=True))
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "a"
+
+
+def test_a_refused_result_evicts_the_workflow(node, workflow_task, page):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    node.command(CompleteWorkflowTask, Refusal("FAILED_PRECONDITION", "not the cursor"))
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    assert node.next(links.Fetch).after == 0
+
+
+def test_a_result_is_sent_again_until_it_is_answered(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    ask = node.next(links.Ask)
+    node.say(links.Answer(ask.n, 0, Refusal("UNAVAILABLE", "history is away")))
+    assert node.next(links.Ask) == ask
+    node.say(links.Answer(ask.n, 3, Done()))
+    node.sync(lambda sync: sync.workflows == ())
+
+
+def test_a_task_that_is_known_done_or_old_is_not_run_again(node, workflow_task):
+    node.worker(workflows=ALL)
+    task = workflow_task("w", "twice", started())
+    node.say(task, task)
+    node.command(CompleteWorkflowTask, Done())
+    node.say(task, workflow_task("v", "twice", started()))
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "v"
+    assert len(node.commands(CompleteWorkflowTask)) == 2
+
+
+def test_a_dropped_workflow_is_forgotten(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    node.next(links.Ask)
+    node.sync(lambda sync: sync.workflows == (("w", 0, 0),))
+    node.say(links.DropWorkflow("w"))
+    node.sync(lambda sync: sync.workflows == ())
+
+
+# --- what does not work out ---------------------------------------------------------
+def test_an_unknown_type_is_reported(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "unheard", started()))
+    assert node.command(FailWorkflowTask, Done()).reason == "unknown_type"
+
+
+def test_a_replay_that_does_not_agree_with_history_is_reported_with_both_sides(node, workflow_task):
+    node.worker(workflows=ALL)
+    events = (started(), scheduled(2, "other"), completed(4, "other", 2))
+    node.say(workflow_task("w", "twice", *events))
+    command = node.command(FailWorkflowTask, Done())
+    assert (command.reason, command.consumed_from, command.commands_from) == ("mismatch", 0, 0)
+    assert "'other'" in command.failure.message
+    assert "'first'" in command.failure.message
+    assert "test_workflows.py:" in command.failure.message
+
+
+def test_code_that_issues_fewer_commands_than_history_has_does_not_agree_with_it(
+    node, workflow_task, page
+):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=2))
+    fetch = node.next(links.Fetch)
+    node.say(page(fetch.n, started(), *FIRST, complete=True))
+    assert node.command(FailWorkflowTask, Done()).reason == "mismatch"
+
+
+def test_events_with_a_gap_are_an_error(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started(), completed(9, "first", 2)))
+    assert node.command(FailWorkflowTask, Done()).reason == "error"
+
+
+def test_a_result_over_the_limit_is_refused_in_the_worker(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "much", started(None)))
+    command = node.command(FailWorkflowTask, Done())
+    assert (command.reason, command.failure.type) == ("error", "PayloadTooLarge")
+    assert str(limits.WORKFLOW_RESULT_BYTES_MAX) in command.failure.message
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch):
+    release.clear()
+    monkeypatch.setattr(replays, "LOOK_MS", 20)
+    monkeypatch.setattr(replays, "BLOCKED_MS", 300)
+    monkeypatch.setattr(replays, "AGAIN_MS", 100)
+    monkeypatch.setattr(replays, "GIVEN_UP_MS", 1_000)
+    yield
+    release.set()
+
+
+@pytest.mark.parametrize("kind", ["spins", "spins_and_catches"])
+@pytest.mark.usefixtures("short_patience")
+def test_a_workflow_that_blocks_its_loop_is_ended_while_all_else_goes_on(
+    node, task, workflow_task, kind
+):
+    node.worker(workflows=ALL, activities=[double])
+    node.say(workflow_task("w", kind, started(None)), workflow_task("v", "twice", started()))
+    node.sync(lambda sync: len(sync.workflows) == 2)
+    node.say(task("t1", "double", 1))
+    assert node.command(CompleteActivity, Done()).token == "t1"
+    assert node.commands(FailWorkflowTask) == [], "it still blocks"
+    command = node.command(FailWorkflowTask, Done())
+    assert (command.workflow_id, command.reason) == ("w", "blocked")
+    assert kind in command.failure.stack
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "v"
+
+
+# --- the end --------------------------------------------------------------------------
+def test_at_an_orderly_end_what_did_not_run_is_handed_back(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    node.next(links.Fetch)
+    thread = node.stop(5_000)
+    command = node.command(FailWorkflowTask, Done())
+    assert command == FailWorkflowTask("w", 1, 1, "handed_back")
+    node.next(links.WorkerBye)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_at_the_end_of_the_grace_a_workflow_that_runs_is_handed_back(
+    node, workflow_task, monkeypatch
+):
+    monkeypatch.setattr(replays, "BLOCKED_MS", 60_000)
+    monkeypatch.setattr(replays, "GIVEN_UP_MS", 60_000)
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "spins_and_catches", started(None)))
+    node.sync(lambda sync: sync.workflows != ())
+    thread = node.stop(50)
+    assert node.command(FailWorkflowTask, Done()).reason == "handed_back"
+    node.next(links.WorkerBye)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
