@@ -2,16 +2,17 @@
 
 This package is the library: what users import and type. It runs user code, so nothing in it, the
 command line apart, imports the application that serves it (``actors``, ``supervisors``, ``chaos``).
+Its names are imported at their first use: the command line's help needs none of them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perdure import activity, errors, workflow
-from perdure.failures import Failure
-from perdure.policy import RetryPolicy, ms
-
 if TYPE_CHECKING:
+    from perdure import activity, errors, workflow
     from perdure.client import Client
+    from perdure.failures import Failure
+    from perdure.policy import RetryPolicy, ms
 
 __version__ = "0.1.0"
 
@@ -25,11 +26,22 @@ __all__ = [
     "workflow",
 ]
 
+_HOMES = {
+    "Client": "perdure.client",
+    "Failure": "perdure.failures",
+    "RetryPolicy": "perdure.policy",
+    "ms": "perdure.policy",
+}
+_MODULES = frozenset({"activity", "errors", "workflow"})
+
 
 def __getattr__(name: str) -> Any:
-    """The client is imported at its first use: code that only defines things needs no sockets."""
-    if name == "Client":
-        from perdure.client import Client
-
-        return Client
-    raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    """Import a public name at its first use."""
+    if name in _MODULES:
+        return import_module(f"perdure.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

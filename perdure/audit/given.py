@@ -51,9 +51,12 @@ def mapping(value: Any, known: Iterable[str], where: str) -> None:
 
 
 def text(value: Any, where: str) -> str:
-    """A text that is not empty."""
+    """A text that is not empty, on one line."""
+    if isinstance(value, str) and value.strip() and value.isascii():
+        return " ".join(value.split())
     if isinstance(value, str) and value.strip():
-        return value.strip()
+        # A lone surrogate can be written in JSON, and nowhere else.
+        return " ".join(value.encode(errors="replace").decode().split())
     raise InvalidArgument(f"{where}: must be a text, not {shown(value)}")
 
 

@@ -236,12 +236,16 @@ def _live(execution: Execution, address: Address | None) -> tuple[Activity, Leas
 
 
 def _ended(execution: Execution, address: Address | None) -> tuple[Activity, LastEnd] | None:
-    """The open activity and how its newest ended grant did, where `address` is that grant."""
+    """The activity and how its newest grant ended, where `address` is that grant.
+
+    Once there is a newer grant or generation, a repeat is as stale as anything else.
+    """
     activity = None if address is None else execution.activities.get(address.activity_id)
     if address is None or activity is None or activity.last_end is None:
         return None
     end = activity.last_end
-    if (end.generation, end.grant) != (address.generation, address.grant):
+    named = (address.generation, address.grant)
+    if named != (end.generation, end.grant) or named != (activity.generation, activity.grant):
         return None
     return activity, end
 

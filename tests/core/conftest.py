@@ -12,12 +12,16 @@ from perdure.core.decide import decide
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Facts
 from perdure.core.ids import Address, Session, seal, unseal
+from perdure.core.links import ActivityTask, Poll, Polled, Sessions, Sync, pack_session
+from perdure.core.matching import Matching
 from perdure.core.records import ActivityOptions, Record, WorkflowStarted
 from perdure.core.state import Execution
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
 
 KEY = b"k" * 32
+NODE, GATEWAY = "node.1", "gateway.1"
+ONE = Session(NODE, 1)
 Listener = Callable[[int, int, str, Sequence[Record]], None]
 
 
@@ -111,6 +115,82 @@ class LittleHistory:
         return self.ask(c.FailActivity(seal(address, KEY), Failure(type, "message")))
 
 
+class SchedulerAround:
+    """A Matching between a history that answers at once, workers and a gateway."""
+
+    def __init__(self, history) -> None:
+        self.history = history
+        self.proposed: list[c.AnyCommand] = []
+        self.sent: list[tuple[bytes, object]] = []
+        self.polled: list[Polled] = []
+        self.mind = Matching(
+            history.key,
+            self.proposed.append,
+            lambda head, message: self.sent.append((head, message)),
+            lambda gateway, message: self.polled.append(message),
+        )
+        self.asked: list[c.AnyCommand] = []
+        history.listeners.append(self.hear)
+        self.mind.load(history.open_state(), history.now_ms)
+        self.mind.gateway(GATEWAY)
+        self.live: set[int] = set()
+
+    def hear(self, n, at_ms, workflow_id, records) -> None:
+        self.mind.apply(n, at_ms, workflow_id, records, at_ms)
+
+    def sets(self, *live: int, highest: int = 9) -> None:
+        self.mind.sessions(Sessions(NODE, highest, live))
+        self.step()
+
+    def sync(self, session: Session = ONE, **fields) -> None:
+        known = {
+            "worker_id": f"worker-{session.ordinal}",
+            "queues": ("default",),
+            "activity_types": ("t",),
+            "workflow_types": ("T",),
+            "activity_slots": 10,
+            "workflow_slots": 10,
+            "tokens": (),
+            "workflows": (),
+            "n": 0,
+        }
+        self.mind.sync(session, Sync(**{**known, **fields}), self.history.now_ms)
+        self.step()
+
+    def hello(self, session: Session = ONE, **fields) -> None:
+        """A set with this session, and its first Sync."""
+        self.live.add(session.ordinal)
+        self.mind.sessions(Sessions(NODE, max(self.live), tuple(self.live)))
+        self.sync(session, **fields)
+
+    def step(self, answers: bool = True) -> None:
+        """A turn; with `answers` history judges at once, until nothing is proposed."""
+        self.mind.step(self.history.n, self.history.now_ms)
+        while answers and self.proposed:
+            batch = list(self.proposed)
+            self.proposed.clear()
+            for command in batch:
+                self.asked.append(command)
+                answer = self.history.ask(command)
+                self.mind.answered(command, answer, self.history.now_ms)
+            self.mind.step(self.history.n, self.history.now_ms)
+
+    def at(self, now_ms: int) -> None:
+        self.history.now_ms = now_ms
+        self.step()
+
+    def tasks(self, kind=ActivityTask, session: Session | None = None) -> list:
+        head = None if session is None else pack_session(session)
+        found = [m for h, m in self.sent if isinstance(m, kind) and head in (None, h)]
+        self.sent = [(h, m) for h, m in self.sent if m not in found]
+        return found
+
+    def poll(self, n: int = 1, wait_ms: int = 0, types=(), poll_id=None, worker_id="h") -> None:
+        message = Poll(n, "default", worker_id, types, wait_ms, poll_id)
+        self.mind.poll((GATEWAY, n), message, self.history.now_ms)
+        self.step()
+
+
 @pytest.fixture(scope="session")
 def make_history() -> type[LittleHistory]:
     """For tests that need several."""
@@ -121,3 +201,15 @@ def make_history() -> type[LittleHistory]:
 def history() -> LittleHistory:
     """A new one."""
     return LittleHistory()
+
+
+@pytest.fixture
+def make_scheduler() -> type[SchedulerAround]:
+    """For tests that begin with something in history."""
+    return SchedulerAround
+
+
+@pytest.fixture
+def scheduler(history: LittleHistory) -> SchedulerAround:
+    """A scheduler's mind that follows `history` from the beginning."""
+    return SchedulerAround(history)

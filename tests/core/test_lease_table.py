@@ -232,6 +232,14 @@ def test_an_expiry_carries_the_details_that_were_not_committed(keeper, address, 
     assert history.executions["w"].activities["a"].details == b"m2"
 
 
+def test_what_was_said_since_a_beat_was_committed_stays_to_be_told(keeper, address, history):
+    keeper.beat(address, 1, b"m1")
+    keeper.beat(address, 2, b"m2")
+    history.ask(keeper.commands()[0])
+    keeper.at(2_000)
+    assert keeper.at(2_020) == [c.ExpireLease(address, b"m2", 2)]
+
+
 def test_an_expiry_carries_nothing_that_was_committed(keeper, address):
     keeper.beat(address, 1, b"m1")
     keeper.answer_all()
