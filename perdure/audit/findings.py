@@ -13,6 +13,7 @@ WITH_RETRY_AFTER = frozenset({429, 503})
 UNCAPPED_ATTEMPTS_MAX = 3
 ATTEMPTS_ADVISED_MAX = 5
 BASE_ADVISED_MS = 100.0
+DEADLINE_ADVISED_MS = 60_000.0
 
 # Words that stand for statuses in the settings that are imported.
 _MEANT: dict[str, frozenset[int]] = {
@@ -62,7 +63,9 @@ def twelve(chain: Chain, figures: Figures) -> list[Finding]:
 
 def ordered(findings: list[Finding]) -> list[Finding]:
     """Severity first (RETRY_UNSAFE and AMPLIFICATION lead), then the chain's order."""
-    return sorted(findings, key=lambda each: (*_leading(each.code), each.layer, codes.rank(each.code)))
+    return sorted(
+        findings, key=lambda each: (*_leading(each.code), each.layer, codes.rank(each.code))
+    )
 
 
 def _leading(code: str) -> tuple[int, int]:
@@ -88,17 +91,20 @@ def _outlives(layer: Layer, its: LayerFigures, caller: Layer | None) -> str:
     if worst is not None and worst <= limit:
         return ""
     lasts = "has no end" if worst is None else f"can last {words.length(worst)}"
-    orphans = ""
-    if worst is not None:
-        running = min(-(-worst // limit) - 1, 10**9)
-        orphans = (
-            f", and each of its tries leaves up to {words.count(max(1.0, running))} "
-            "more call(s) running that nobody waits for"
+    overlap = ""
+    if caller.retries:
+        overlap = (
+            f", so that the {caller.attempts} tries become up to {caller.attempts} overlapping "
+            "executions"
         )
+    elif worst is not None:
+        overlap = ", and the work goes on for nobody"
+    raised = "" if worst is None else f" above {words.count(worst)}"
+    once = " or attempts to 1" if caller.retries else ""
     return (
-        f"a call {lasts}, but {caller.name!r} gives up on it after {words.length(limit)}{orphans}: "
-        f"set deadline_ms to at most {words.count(limit * 0.9)}, and tries and delays that fit in "
-        f"it, or raise the caller's per_try_timeout_ms"
+        f"a call {lasts}, but {caller.name!r} gives up on it after {words.length(limit)}{overlap}: "
+        f"set deadline_ms here to at most {words.count(limit * 0.9)}, with tries and delays that "
+        f"fit in it, or there per_try_timeout_ms{raised}{once}"
     )
 
 
@@ -108,9 +114,8 @@ def _no_per_try(layer: Layer) -> str:
     if layer.deadline_ms is None:
         return (
             f"one try that hangs holds its caller for ever, and no other of the "
-            f"{words.times(layer.attempts, 'try').replace('trys', 'tries')} is made: set "
-            "per_try_timeout_ms to a little above the callee's slowest normal answer "
-            "(its 99.9th percentile)"
+            f"{words.times(layer.attempts, 'try', 'tries')} is made: set per_try_timeout_ms to a "
+            "little above the callee's slowest normal answer (its 99.9th percentile)"
         )
     share = layer.deadline_ms / (layer.attempts + 0.5)
     return (
@@ -126,9 +131,9 @@ def _deadline_too_short(layer: Layer) -> str:
         return ""
     return (
         f"the deadline of {words.length(deadline)} ends before one try may "
-        f"({words.length(per_try)}), so a try that hangs is never repeated: set per_try_timeout_ms "
-        f"to at most {words.count(max(1.0, deadline // layer.attempts))}, or deadline_ms to at least "
-        f"{words.count(per_try)}"
+        f"({words.length(per_try)}), so a try that hangs is never repeated: set "
+        f"per_try_timeout_ms to at most {words.count(max(1.0, deadline // layer.attempts))}, or "
+        f"deadline_ms to at least {words.count(per_try)}"
     )
 
 
@@ -140,11 +145,19 @@ def _amplification(chain: Chain, figures: Figures) -> str:
     product = " x ".join(str(layer.attempts) for layer in chain.layers[:12])
     more = " x …" if len(chain.layers) > 12 else ""
     kept = keeper(chain)
+    advice = (
+        f"keep the retries at {chain.layers[kept].name!r} ({chain.layers[kept].attempts} attempts) "
+        "and set attempts to 1 elsewhere"
+    )
+    if chain.layers[kept].attempts > chain.max_amplification:
+        advice = (
+            f"retry at {chain.layers[kept].name!r} only, and set its attempts to at most "
+            f"{words.whole(min(3, max(1, int(chain.max_amplification))))}"
+        )
     return (
         f"one {chain.name if chain.name != 'chain' else 'call'} ({first.caller}) can become "
         f"{words.times(worst, 'call')} to {last.callee} ({product}{more}), over the limit of "
-        f"{words.count(chain.max_amplification)}: keep the retries at {chain.layers[kept].name!r} "
-        f"({chain.layers[kept].attempts} attempts) and set attempts to 1 elsewhere"
+        f"{words.count(chain.max_amplification)}: {advice}"
     )
 
 
@@ -178,14 +191,14 @@ def _unsafe(layer: Layer) -> str:
     if layer.is_safe:
         return ""
     return (
-        f"a request to {layer.callee} whose answer is lost is sent again, so its effect can be made "
-        f"{words.times(layer.attempts, 'time')}: send an idempotency key, made once before the "
-        "first try, or set attempts to 1"
+        f"a request to {layer.callee} whose answer is lost is sent again, so its effect can be "
+        f"made {words.times(layer.attempts, 'time')}: send an idempotency key, made once before "
+        "the first try, or set attempts to 1"
     )
 
 
 def _hot_loop(layer: Layer, its: LayerFigures) -> str:
-    if its.max_delay_total_ms > 0 or layer.first_retry_immediate and layer.base_delay_ms:
+    if its.max_delay_total_ms > 0 or (layer.first_retry_immediate and layer.base_delay_ms):
         return ""
     return (
         f"all {layer.attempts} tries follow each other without a pause: set base_delay_ms to "
@@ -234,7 +247,8 @@ def _no_deadline(layer: Layer, its: LayerFigures) -> str:
         return "nothing bounds the whole call: set deadline_ms to what its caller is ready to wait"
     return (
         f"the whole call can last {words.length(worst)}, whatever its caller still waits for: set "
-        f"deadline_ms, at most to {words.count(worst)}, and pass what is left of it on"
+        f"deadline_ms, at most to {words.count(min(worst, DEADLINE_ADVISED_MS))}, and pass what is "
+        "left of it on"
     )
 
 

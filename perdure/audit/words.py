@@ -41,9 +41,9 @@ def whole(value: int) -> str:
     return f"about 10^{digits}"
 
 
-def times(number: int, noun: str) -> str:
+def times(number: int, noun: str, plural: str = "") -> str:
     """ "1 call", "36 calls"."""
-    return f"{whole(number)} {noun}{'' if number == 1 else 's'}"
+    return f"{whole(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def listed(items: list[str]) -> str:

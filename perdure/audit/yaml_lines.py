@@ -31,6 +31,7 @@ def documents(text: str, count_max: int = 1_000) -> list[tuple[Any, dict[Path, i
     try:
         while loader.check_node():
             node = loader.get_node()
+            assert node is not None
             if len(found) == count_max:
                 raise ValueError("more than one document")
             lines = dict(_lines(node, ()))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import perdure
-from perdure.cli import dlq, drill, node, output, wf, worker
+from perdure.cli import dlq, drill, node, output, policy, wf, worker
 
 EPILOG = """\b
 Example:
@@ -32,6 +32,7 @@ node.add_to(app)
 worker.add_to(app)
 app.add_typer(wf.app, name="wf")
 app.add_typer(drill.app, name="drill")
+app.add_typer(policy.app, name="policy")
 wf.app.add_typer(dlq.app, name="dlq")
 
 

@@ -1,0 +1,148 @@
+"""`perdure policy`: the auditor of retries, backoff and timeouts across a call chain."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure.cli import output
+from perdure.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from perdure.audit.chain import Chain
+    from perdure.audit.review import Review
+
+app = typer.Typer(
+    help="Audit the retries, backoff and timeouts of a whole call chain. No node is needed.",
+    epilog="\b\nExample:\n  perdure policy check chain.json",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The chain, as JSON or YAML; - is standard input.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--failure-rate", metavar="P", help="Chance that one try fails, 0 to 1."),
+]
+Limit = Annotated[
+    float | None,
+    typer.Option("--max-amplification", metavar="N", help="Calls that one call may become."),
+]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+AsSarif = Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="OUT", help="Write to this file.", dir_okay=False),
+]
+COLOURS = {"high": typer.colors.RED, "medium": typer.colors.YELLOW, "low": typer.colors.CYAN}
+
+
+@app.command(
+    epilog="\b\nExample:\n  perdure policy check chain.json --failure-rate 0.5\n\n"
+    "Exit code 1: there is a finding of severity high."
+)
+def check(
+    file: File,
+    failure_rate: Rate = None,
+    max_amplification: Limit = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_sarif: AsSarif = False,
+) -> None:
+    """Say how long a call can take, how many calls it turns into, and what is unsafe."""
+    if as_json + as_markdown + as_sarif > 1:
+        raise typer.BadParameter("give one of --json, --markdown and --sarif")
+    from perdure.audit.review import audit
+
+    with output.reported():
+        review = audit(chain_of(file, failure_rate, max_amplification))
+    _print(review, file, as_json, as_markdown, as_sarif)
+    raise typer.Exit(output.FAILED if review.high else output.OK)
+
+
+def _print(review: Review, file: str, as_json: bool, as_markdown: bool, as_sarif: bool) -> None:
+    from perdure.audit import render
+    from perdure.audit.review import as_json as review_json
+
+    if as_json:
+        say_json(review_json(review))
+    elif as_markdown:
+        output.say(render.markdown(review).rstrip("\n"))
+    elif as_sarif:
+        from perdure import __version__
+        from perdure.audit.sarif import sarif
+
+        say_json(sarif([review], file, __version__))
+    else:
+        output.say(table(review))
+
+
+def table(review: Review) -> str:
+    """The review as this terminal shows it."""
+    from perdure.audit import render
+
+    style = coloured if sys.stdout.isatty() else render.unstyled
+    return render.table(review, shutil.get_terminal_size().columns, style)
+
+
+def coloured(text: str, severity: str) -> str:
+    """`text` in the colour of its severity."""
+    return typer.style(text, fg=COLOURS.get(severity), bold=severity == "high")
+
+
+def say_json(data: Any) -> None:
+    """`data` as one line of JSON; whole numbers of any size."""
+    output.say(json.dumps(data, ensure_ascii=False, allow_nan=False))
+
+
+def chain_of(file: str, failure_rate: float | None, max_amplification: float | None) -> Chain:
+    """The chain in `file`, these two settings replaced where they are given."""
+    from msgspec.structs import replace
+
+    from perdure.audit import documents, given
+    from perdure.audit.chain import parse_chain
+
+    chain = parse_chain(documents.read(file))
+    if failure_rate is not None:
+        chain = replace(chain, failure_rate=given.share(failure_rate, "--failure-rate"))
+    if max_amplification is not None:
+        limit = given.number(max_amplification, "--max-amplification", at_least=1)
+        chain = replace(chain, max_amplification=limit)
+    return chain
+
+
+def write(text: str, out: Path | None) -> None:
+    """`text` to the file `out`, or to standard output."""
+    if out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise output.fail(f"{out} can't be written: {problem.strerror}", output.USAGE) from None
+    output.note(f"written to {out}")
+
+
+@app.command("self-test", epilog="\b\nExample:\n  perdure policy self-test")
+def self_test(as_json: AsJson = False) -> None:
+    """Run the built-in checks: known chains with known answers."""
+    from perdure.audit import selftest
+
+    results = selftest.run()
+    passed = sum(holds for _, holds in results)
+    if as_json:
+        checks = [{"claim": claim, "passed": holds} for claim, holds in results]
+        say_json({"passed": passed, "checks": checks})
+    else:
+        for claim, holds in results:
+            output.say(f"{'ok  ' if holds else 'FAIL'}  {claim}")
+        output.say(f"{passed}/{len(results)} passed")
+    raise typer.Exit(output.OK if passed == len(results) else output.FAILED)
