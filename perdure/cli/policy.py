@@ -146,3 +146,56 @@ def self_test(as_json: AsJson = False) -> None:
             output.say(f"{'ok  ' if holds else 'FAIL'}  {claim}")
         output.say(f"{passed}/{len(results)} passed")
     raise typer.Exit(output.OK if passed == len(results) else output.FAILED)
+
+
+@app.command(
+    epilog="\b\nExample:\n  perdure policy fix chain.json -o fixed.json\n\n"
+    "Exit code 1: a high finding remains."
+)
+def fix(
+    file: File,
+    out: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="OUT", help="Write the repaired chain; - is here."),
+    ] = None,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="As it can be once every write carries a key.")
+    ] = False,
+    failure_rate: Rate = None,
+    max_amplification: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose a repaired chain, with before and after side by side and a reason for each change."""
+    from perdure.audit import repair, report
+    from perdure.audit.chain import as_data
+
+    with output.reported():
+        found = repair.repair(chain_of(file, failure_rate, max_amplification), with_keys=with_keys)
+    shown = report.side_by_side(found, shutil.get_terminal_size().columns)
+    text = json.dumps(as_data(found.after.chain), indent=2, ensure_ascii=False) + "\n"
+    if as_json:
+        say_json(repair.as_json(found))
+    elif out == "-":
+        output.note(shown)
+        sys.stdout.write(text)
+    else:
+        output.say(shown)
+    if out is not None and out != "-":
+        write(text, Path(out))
+    raise typer.Exit(output.FAILED if found.after.high else output.OK)
+
+
+@app.command(epilog="\b\nExample:\n  perdure policy report chain.json -o review.md")
+def report(
+    file: File,
+    out: Out = None,
+    failure_rate: Rate = None,
+    max_amplification: Limit = None,
+) -> None:
+    """Write the review as Markdown: chain, findings, proposed policy, what is left to do."""
+    from perdure.audit import repair
+    from perdure.audit.report import document
+
+    with output.reported():
+        found = repair.repair(chain_of(file, failure_rate, max_amplification))
+    write(document(found), out)
