@@ -5,7 +5,6 @@ What a request asks for is carried out by the subclass; here is only how it come
 
 from __future__ import annotations
 
-import errno
 import functools
 import heapq
 import itertools
@@ -145,9 +144,5 @@ class ClientSide(Mailbox):
 
     def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
         frames = (identity, b"", body) if is_delimited else (identity, body)
-        try:
-            self._doors[door].send_multipart(frames, zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-                raise
+        if not gateway_sockets.send(self._doors[door], *frames):
             self.undelivered += 1

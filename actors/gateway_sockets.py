@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as sockets
 import stat
@@ -12,6 +13,9 @@ from actors.mailbox import configure
 from perdure.core import limits
 
 IPC = "ipc://"
+# As plain integers: combining ZeroMQ's own flags costs more than a send.
+NOW = int(zmq.NOBLOCK)
+MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 IPC_PATH_BYTES_MAX = 107
 CLIENT_ANSWERS_MAX = 20_000  # Waiting for one client that does not read; more are dropped.
 TCP_HEARTBEAT_MS = 5_000
@@ -37,6 +41,20 @@ def workers(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socke
     socket = context.socket(zmq.ROUTER)
     configure(socket)
     return _bound(socket, endpoint)
+
+
+def send(socket: zmq.Socket[bytes], *frames: bytes) -> bool:
+    """Send to whom the first frame names; False where that one is gone or full. Never waits."""
+    try:
+        # Only the first part can fail: it is what claims the place in the receiver's queue.
+        for frame in frames[:-1]:
+            socket.send(frame, MORE)
+        socket.send(frames[-1], NOW)
+    except zmq.ZMQError as error:
+        if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+            raise
+        return False
+    return True
 
 
 def _bound(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:

@@ -6,7 +6,6 @@ It watches their processes and tells scheduler and lease keeper its full set on 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import msgspec
 import psutil
 import zmq
 
-from actors import gateway_reads
+from actors import gateway_reads, gateway_sockets
 from actors.mailbox import Mailbox
 from perdure.core import limits
 from perdure.core.ids import Session
@@ -213,11 +212,7 @@ class Workers:
             self._send(worker, body)
 
     def _send(self, worker: _Worker, body: bytes) -> None:
-        try:
-            self._socket.send_multipart((worker.identity, body), zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-                raise
+        if not gateway_sockets.send(self._socket, worker.identity, body):
             self.unroutable += 1  # Its next Sync shows what it lacks.
 
     # --- sessions ----------------------------------------------------------------
@@ -293,7 +288,7 @@ class Workers:
     def _drain(self) -> None:
         for _ in range(limits.DRAIN_MAX * DRAIN_ROUNDS):
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(gateway_sockets.NOW)
             except zmq.Again:
                 return
             self.take(frames)

@@ -28,6 +28,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HIGH_WATER_MARK = 20_000
 RECEIVE_MAX = 1_000
 IPC_PATH_BYTES_MAX = 107
+NOW = int(zmq.NOBLOCK)
 
 # Links that a fork left in this process: never used, never closed, they are the parent's.
 _inherited: list[Link] = []
@@ -208,7 +209,7 @@ class Link:
             exchange = pending.get(number)
             if exchange is not None:
                 try:
-                    socket.send(exchange.body, zmq.NOBLOCK)
+                    socket.send(exchange.body, NOW)
                 except zmq.Again:
                     return True
                 exchange.resend_at = now + exchange.wait_s
@@ -219,7 +220,7 @@ class Link:
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         for _ in range(RECEIVE_MAX):
             try:
-                parts = socket.recv_multipart(zmq.NOBLOCK)
+                parts = socket.recv_multipart(NOW)
             except zmq.Again:
                 return
             try:

@@ -7,6 +7,7 @@ node, in the same code; what stands here is only the order in which they are cal
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,6 +68,8 @@ class Core:
         self._dlq_after_attempts = dlq_after_attempts
         self._store = MemoryStore()
         self._replayers: dict[str, Replayer] = {}
+        # Coroutines that nobody closed complain when they are collected.
+        weakref.finalize(self, _close_all, self._replayers)
         self._reached_ms = 0
         self._starts = 0
         self.restart()
@@ -300,6 +303,11 @@ class Core:
     def input_of(self, workflow_id: str, held: Activity) -> Payload | None:
         """The activity's input, wherever it is kept."""
         return reads.input_of(self.reader, workflow_id, held)
+
+
+def _close_all(replayers: dict[str, Replayer]) -> None:
+    while replayers:
+        replayers.popitem()[1].close()
 
 
 def _call(

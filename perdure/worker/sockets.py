@@ -74,8 +74,11 @@ class Inbox:
             os.eventfd_read(self.fd)
 
     def close(self) -> None:
-        """Give the descriptor back: nothing that is posted from now on is done."""
+        """Nothing that is posted from now on is done."""
         self._pid = -1
+
+    def __del__(self) -> None:
+        # Not before: a thread that posts just now must not write to whatever gets this number.
         os.close(self.fd)
 
 

@@ -85,13 +85,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
         yield process
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sockets() -> Iterator[Callable[[int, str], zmq.Socket[bytes]]]:
     """Makes plain ZeroMQ sockets, as any other language would: kind, endpoint."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    made = []  # Held until the end: a socket that is forgotten open is warned of.
 
     def make(kind: int, endpoint: str) -> zmq.Socket[bytes]:
         socket = context.socket(kind)
+        made.append(socket)
         socket.linger = 0
         socket.connect(endpoint)
         return socket

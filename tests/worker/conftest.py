@@ -42,6 +42,7 @@ class Node:
         self.context = zmq.Context()
         self.heard: deque[links.Message] = deque()
         self.all: list[links.Message] = []
+        self.answered: set[int] = set()
         self.history = HISTORY
         self.welcomes = True
         self.identity = b""
@@ -66,9 +67,11 @@ class Node:
             assert not thread.is_alive()
 
     def close(self) -> None:
-        self.stop_all()
-        self.socket.close(0)
-        self.context.destroy(0)
+        try:
+            self.stop_all()
+        finally:
+            self.socket.close(0)
+            self.context.destroy(0)
 
     def say(self, *messages: links.Message) -> None:
         self.socket.send_multipart([self.identity, links.pack(messages)])
@@ -100,8 +103,11 @@ class Node:
 
     def command(self, kind: type, answer: commands.AnyAnswer | None = None):
         """The next report of that kind; answered, if an answer is given."""
-        ask = self.next(links.Ask, lambda m: isinstance(m.command, kind))
+        ask = self.next(
+            links.Ask, lambda m: isinstance(m.command, kind) and m.n not in self.answered
+        )
         if answer is not None:
+            self.answered.add(ask.n)
             self.say(links.Answer(ask.n, 50, answer))
         return ask.command
 
@@ -109,9 +115,9 @@ class Node:
         return self.next(links.Sync, matches)
 
     def commands(self, kind: type) -> list:
-        return [
-            m.command for m in self.all if isinstance(m, links.Ask) and isinstance(m.command, kind)
-        ]
+        """All reports of that kind; one that was sent again counts once."""
+        asks = {m.n: m.command for m in self.all if isinstance(m, links.Ask)}
+        return [command for command in asks.values() if isinstance(command, kind)]
 
     # --- workers -------------------------------------------------------------------
     def worker(self, *, activities=(), workflows=(), slots: int = 4) -> Worker:

@@ -386,7 +386,8 @@ def test_the_slot_of_code_that_does_not_listen_is_free_and_its_report_dropped(no
 @pytest.mark.parametrize("bound", ["lease_ms", "attempt_ms"])
 def test_an_attempt_knows_by_its_own_clock_when_it_has_lost_its_lease(node, task, kind, bound):
     node.worker(activities=ALL, slots=1)
-    node.say(task("t1", kind, **{bound: 50}))
+    node.say(task("t1", kind, **{bound: 1_000}))
+    assert later["begun"].wait(PATIENCE_S)
     assert later["cancelled"].wait(PATIENCE_S)
     node.say(task("t2", "double", 1))
     assert node.command(CompleteActivity, Done()).token == "t2"

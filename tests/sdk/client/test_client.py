@@ -1,97 +1,15 @@
 from __future__ import annotations
 
-import asyncio
 import json
-import multiprocessing
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-import zmq
 
 from perdure import errors, wire
-from perdure.client import AsyncClient, Client
+from perdure.client import Client
 from perdure.failures import Failure
-
-Handler = Callable[[str, dict[str, Any]], Any]
-
-
-def echo(op: str, args: dict[str, Any]) -> Any:
-    if op == "StartWorkflow":
-        return {"workflow_id": args["workflow_id"], "run": 1}
-    if op == "GetResult":
-        return {"status": "Completed", "result": args["workflow_id"]}
-    return {"op": op, **args}
-
-
-class Silence(Exception):
-    """Raised by a handler that does not answer."""
-
-
-class Node:
-    """A node as far as a client can tell: a ROUTER on a thread that answers by `handler`."""
-
-    def __init__(self, path: Path, handler: Handler = echo) -> None:
-        self.endpoint = f"ipc://{path}"
-        self.handler = handler
-        self.heard: list[tuple[str, dict[str, Any]]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        context: zmq.Context[Any] = zmq.Context()
-        socket = context.socket(zmq.ROUTER)
-        socket.linger = 0
-        socket.sndhwm = socket.rcvhwm = 0
-        socket.bind(self.endpoint)
-        while not self._stop.is_set():
-            if not socket.poll(20):
-                continue
-            identity, body = socket.recv_multipart()
-            request = msgspec.msgpack.decode(body)
-            op, args = request["op"], request.get("args", {})
-            self.heard.append((op, args))
-            answer: dict[str, Any] = {"id": request["id"]}
-            try:
-                answer["ok"] = self.handler(op, args)
-            except Silence:
-                continue
-            except errors.PerdureError as problem:
-                answer["error"] = wire.error_view(problem)
-            socket.send_multipart([identity, msgspec.msgpack.encode(answer)])
-        context.destroy(linger=0)
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-@pytest.fixture
-def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="cl") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def node(path: Path) -> Iterator[Node]:
-    it = Node(path / "s")
-    yield it
-    it.close()
-
-
-@pytest.fixture
-def client(node: Node) -> Iterator[Client]:
-    with Client(node.endpoint) as it:
-        yield it
 
 
 def test_a_start_sends_name_input_and_a_request_id_of_its_own(node, client):
@@ -186,11 +104,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent(node, client):
 
 
 @pytest.mark.parametrize("problem", [errors.Unavailable, errors.Internal, errors.ResourceExhausted])
-def test_an_unknown_outcome_is_asked_again_with_the_same_request_id(node, client, problem):
+def test_an_unknown_outcome_is_asked_again_with_the_same_request_id(node, client, problem, echoes):
     def handler(op, args):
         if len(node.heard) < 3:
             raise problem("not now")
-        return echo(op, args)
+        return echoes(op, args)
 
     node.handler = handler
     client.start_workflow("T", workflow_id="w")
@@ -207,11 +125,11 @@ def test_an_unknown_outcome_is_raised_when_the_time_is_up(node):
         client.ping()
 
 
-def test_a_request_without_an_answer_is_sent_again_as_it_was(node, client):
+def test_a_request_without_an_answer_is_sent_again_as_it_was(node, client, echoes):
     def handler(op, args):
         if len(node.heard) < 2:
-            raise Silence
-        return echo(op, args)
+            raise TimeoutError
+        return echoes(op, args)
 
     node.handler = handler
     client.redrive_dead_letter("w", "a")
@@ -230,7 +148,7 @@ def test_no_node_is_unavailable_and_names_the_endpoint(path):
 
 def test_a_node_that_hangs_is_unavailable_in_time(node):
     def handler(op, args):
-        raise Silence
+        raise TimeoutError
 
     node.handler = handler
     with (
@@ -265,33 +183,31 @@ def test_an_endpoint_that_is_none_is_refused(path):
         client.ping()
 
 
-def test_the_node_of_a_data_directory_is_found_again_where_it_went(path):
+def test_the_node_of_a_data_directory_is_found_again_where_it_went(path, make_node):
     file = path / "node.json"
     with Client(data_dir=path, timeout_ms=5_000) as client:
-        first = Node(path / "a")
+        first = make_node("a")
         file.write_text(json.dumps({"endpoint": first.endpoint}))
         assert client.ping().op == "Ping"
         first.close()
-        second = Node(path / "b")
+        second = make_node("b")
         file.write_text(json.dumps({"endpoint": second.endpoint}))
         assert client.ping().op == "Ping"
         assert len(second.heard) == 1
         second.close()
 
 
-def test_a_node_that_comes_back_at_its_endpoint_gets_what_it_did_not_answer(path):
-    def silent(op, args):
-        raise Silence
-
-    first = Node(path / "s", silent)
+def test_a_node_that_comes_back_at_its_endpoint_gets_what_it_did_not_answer(
+    path, make_node, silent
+):
+    first = make_node("s", silent)
     got: list[Any] = []
     with Client(first.endpoint) as client:
         thread = threading.Thread(target=lambda: got.append(client.ping().op))
         thread.start()
-        while not first.heard:
-            time.sleep(0.001)
+        first.until_heard()
         first.close()
-        second = Node(path / "s")
+        second = make_node("s")
         thread.join()
         second.close()
     assert got == ["Ping"]
@@ -329,14 +245,14 @@ def test_eight_threads_with_a_thousand_calls_each_get_their_own_answers(node, cl
     assert len(node.heard) == 8_000
 
 
-def test_a_thread_that_gives_up_leaves_the_others_their_answers(node):
+def test_a_thread_that_gives_up_leaves_the_others_their_answers(node, echoes):
     release = threading.Event()
 
     def handler(op, args):
         if args.get("workflow_id") == "never":
-            raise Silence
+            raise TimeoutError
         release.wait()
-        return echo(op, args)
+        return echoes(op, args)
 
     node.handler = handler
     with Client(node.endpoint, timeout_ms=300) as client:
@@ -349,8 +265,7 @@ def test_a_thread_that_gives_up_leaves_the_others_their_answers(node):
 
         leader = threading.Thread(target=impatient)
         leader.start()
-        while not node.heard:
-            time.sleep(0.001)
+        node.until_heard()
         client.timeout_ms = 5_000
         follower = threading.Thread(target=lambda: got.append(client.ping().op))
         follower.start()
@@ -359,11 +274,11 @@ def test_a_thread_that_gives_up_leaves_the_others_their_answers(node):
         assert got == ["Ping"]
 
 
-def test_many_calls_at_once_are_answered_in_order(node, client):
+def test_many_calls_at_once_are_answered_in_order(node, client, echoes):
     def handler(op, args):
         if args["workflow_id"] == "w7":
             raise errors.NotFound("no")
-        return echo(op, args)
+        return echoes(op, args)
 
     node.handler = handler
     calls = [wire.DescribeWorkflow(f"w{n}") for n in range(5_000)]
@@ -374,7 +289,7 @@ def test_many_calls_at_once_are_answered_in_order(node, client):
 
 def test_a_closed_client_says_so_also_to_a_call_under_way(node):
     def handler(op, args):
-        raise Silence
+        raise TimeoutError
 
     node.handler = handler
     client = Client(node.endpoint)
@@ -388,76 +303,13 @@ def test_a_closed_client_says_so_also_to_a_call_under_way(node):
 
     thread = threading.Thread(target=call)
     thread.start()
-    while not node.heard:
-        time.sleep(0.001)
+    node.until_heard()
     client.close()
     client.close()
     thread.join(2)
     assert "closed" in str(raised[0])
     with pytest.raises(errors.Unavailable, match="closed"):
         client.ping()
-
-
-def _ping_into(client: Client, pipe: Any) -> None:
-    pipe.send(client.ping().op)
-
-
-def test_after_a_fork_the_child_has_a_connection_of_its_own(node, client):
-    client.ping()
-    ours, theirs = multiprocessing.Pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = multiprocessing.get_context("fork").Process(
-            target=_ping_into, args=(client, theirs)
-        )
-        child.start()
-    assert ours.recv() == "Ping"
-    child.join()
-    assert child.exitcode == 0
-    assert [client.ping().op for _ in range(100)] == ["Ping"] * 100
-
-
-@pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "os.kill(os.getpid(), 15)"])
-def test_a_process_with_unsent_requests_ends_at_once(path, end):
-    program = f"""
-import os, threading
-from perdure import wire
-from perdure.client import Client
-client = Client("ipc://{path}/absent", timeout_ms=60_000)
-calls = [wire.Ping()] * 10_000
-threading.Thread(target=client.call_many, args=(calls,), daemon=True).start()
-while not client._link._pending:
-    pass
-{end}
-"""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", program], timeout=20, check=False)
-    # The interpreter's own start and end are in it.
-    assert time.monotonic() - began < 4
-
-
-def test_an_async_client_has_the_same_methods(node):
-    async def use() -> None:
-        async with AsyncClient(node.endpoint) as client:
-            handle = await client.start_workflow("T", 1, workflow_id="w")
-            assert await handle.result() == "w"
-            assert (await client.ping()).op == "Ping"
-            results = await asyncio.gather(*(client.result(f"w{n}") for n in range(100)))
-            assert results == [f"w{n}" for n in range(100)]
-
-    asyncio.run(use())
-
-
-def test_an_async_client_belongs_to_one_event_loop(node):
-    client = AsyncClient(node.endpoint)
-
-    async def ping() -> None:
-        await client.ping()
-
-    asyncio.run(ping())
-    with pytest.raises(errors.FailedPrecondition, match="event loop"):
-        asyncio.run(ping())
-    client.close()
 
 
 def test_a_payload_that_is_sent_is_the_one_that_is_encoded(node, client):

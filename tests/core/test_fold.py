@@ -1,0 +1,396 @@
+"""State is the fold: for any commands, what is stored, held and projected agree, and the log obeys
+the rules of leases, attempts and ends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.ledger_rig import LOCAL, Rig
+
+from perdure.core import commands as c
+from perdure.core import records as r
+from perdure.core.chain import next_hash
+from perdure.core.ids import Address
+from perdure.core.records import ActivityOptions, decode_body
+from perdure.core.state import Execution
+from perdure.core.task_queues import TaskQueues
+from perdure.failures import WORKER_DIED, Failure
+from perdure.policy import RetryPolicy, backoff_ms
+from perdure.values import refer
+
+WORKFLOWS = ("w0", "w1")
+ACTIVITIES = ("a", "b")
+PAYLOADS = (None, b"m\x01", b"m" + b"x" * 2_000)
+FAILURES = (
+    Failure("Boom", "again"),
+    Failure("Bad", "listed"),
+    Failure("Late", retry_after_ms=5_000),
+)
+POLICIES = (
+    RetryPolicy(100, 2.0, 300, 3, ("Bad",)),
+    RetryPolicy(100, 1.5, 10_000, 1),
+    RetryPolicy(100, 2.0, 1_000, 4, min_interval_ms=50),
+)
+OPTIONS = (
+    {},
+    {"heartbeat_ms": 400, "start_to_close_ms": 1_000},
+    {"schedule_to_close_ms": 900},
+    {"schedule_to_start_ms": 300, "priority": 2},
+)
+ENDS = ("worker_died", "node_restart", "undelivered")
+
+
+class Script:
+    """Turns numbers into commands that are mostly, not always, about what is there."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(jitter=None)
+        self.queues = TaskQueues()
+        self.n = 1  # What the queues have heard of.
+        self.timers = 0
+        self.proposals: list[c.AnyCommand] = []  # Made by the queues, and not asked yet.
+
+    def run(self, op: str, x: int, y: int) -> None:
+        workflow_id = WORKFLOWS[x % 2]
+        command = _OPS[op](self, workflow_id, x // 2, y)
+        if command is not None:
+            self.rig.ask(*command) if isinstance(command, tuple) else self.rig.ask(command)
+        self.hear()
+
+    def hear(self) -> None:
+        reader = self.rig.store.reader()
+        for row in reader.commits(self.n, 1_000):
+            for group in decode_body(row.body).groups:
+                for record in group.records:
+                    self.queues.apply(group.workflow_id, row.at_ms, record, row.n)
+            self.n = row.n
+
+    # --- operations -------------------------------------------------------------
+    def start(self, workflow_id: str, x: int, y: int) -> Any:
+        return (self.rig.start(workflow_id, f"r{y % 2}"), self.rig.start(workflow_id, f"r{x % 2}"))
+
+    def step(self, workflow_id: str, x: int, y: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None:
+            return None
+        known = set(execution.activities)
+        steps: list[c.Step] = []
+        for at, activity_id in enumerate(ACTIVITIES):
+            name = f"{activity_id}{execution.last_event_id}"
+            if x >> at & 1 and len(known) < 3:
+                options = ActivityOptions(POLICIES[y % 3], **OPTIONS[(x + y) % 4])
+                steps.append(c.ScheduleActivity(name, "t", PAYLOADS[y % 3], options))
+        if x & 4:
+            self.timers += 1
+            steps.append(c.StartTimer(self.timers, y * 37))
+        if x & 8 and known:
+            steps.append(c.CancelActivity(sorted(known)[y % len(known)]))
+        if x & 16 and execution.timers:
+            steps.append(c.CancelTimer(min(execution.timers)))
+        cursor = (execution.consumed, execution.commands, execution.last_event_id)
+        return c.CompleteWorkflowTask(workflow_id, *cursor, tuple(steps))
+
+    def close(self, workflow_id: str, x: int, y: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None or y % 16 != 7:
+            return None
+        cursor = (execution.consumed, execution.commands, execution.last_event_id)
+        last = c.FailWorkflow(FAILURES[0]) if y == 7 else c.CompleteWorkflow(PAYLOADS[x % 3])
+        return c.CompleteWorkflowTask(workflow_id, *cursor, (c.StartTimer(0, 5), last))
+
+    def fail_task(self, workflow_id: str, x: int, y: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None or not execution.task_ready:
+            return None
+        cursor = (execution.consumed, execution.commands)
+        reason = ("mismatch", "handed_back", "unknown_type", "error")[y % 4]
+        return c.FailWorkflowTask(workflow_id, *cursor, reason, FAILURES[0])
+
+    def _activity(self, workflow_id: str, x: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None or not execution.activities:
+            return None
+        names = sorted(execution.activities)
+        return execution.activities[names[x % len(names)]]
+
+    def grant(self, workflow_id: str, x: int, y: int) -> Any:
+        held = self._activity(workflow_id, x)
+        if held is None:
+            return None
+        name = (workflow_id, held.activity_id, held.generation, held.grant + 1, held.attempt)
+        return c.GrantLease(*name, f"w{y % 3}", LOCAL if y % 2 else None)
+
+    def _address(self, workflow_id: str, x: int, y: int) -> Address:
+        held = self._activity(workflow_id, x)
+        if held is None:
+            return Address(workflow_id, "a2", 1, 1)
+        older = 1 if y % 8 == 7 else 0
+        return Address(workflow_id, held.activity_id, held.generation, held.grant - older)
+
+    def _token(self, *where: Any) -> str:
+        return self.rig.token(self._address(*where))
+
+    def complete(self, *where: Any) -> Any:
+        report = c.CompleteActivity(self._token(*where), PAYLOADS[where[2] % 3])
+        return (report, report) if where[2] % 2 else report
+
+    def fail(self, *where: Any) -> Any:
+        y = where[2]
+        report = c.FailActivity(self._token(*where), FAILURES[y % 3], PAYLOADS[y % 3], y)
+        return (report, report) if y % 2 else report
+
+    def heartbeat(self, *where: Any) -> Any:
+        y = where[2]
+        return c.RecordHeartbeat(self._token(*where), y % 6, PAYLOADS[y % 3], y % 3 > 0)
+
+    def release(self, *where: Any) -> Any:
+        return c.ReleaseActivity(self._token(*where), "shutdown", PAYLOADS[where[2] % 3], where[2])
+
+    def expire(self, *where: Any) -> Any:
+        return c.ExpireLease(self._address(*where), PAYLOADS[where[2] % 3], where[2])
+
+    def end(self, *where: Any) -> Any:
+        return c.EndLease(self._address(*where), ENDS[where[2] % 3], None, where[2])
+
+    def resolve(self, workflow_id: str, x: int, y: int) -> Any:
+        held = self._activity(workflow_id, x)
+        activity_id = "none" if held is None else held.activity_id
+        request_id = (None, f"r{y}")[y % 2]
+        if y % 5 == 0:
+            return c.FailDeadLetter(workflow_id, activity_id, request_id)
+        if y % 5 == 1:
+            return c.CompleteDeadLetter(workflow_id, activity_id, PAYLOADS[y % 3], request_id)
+        return c.RedriveDeadLetter(workflow_id, activity_id, request_id)
+
+    def advance(self, workflow_id: str, x: int, y: int) -> None:
+        """Time passes, and the scheduler proposes what fell due."""
+        self.rig.now_ms += y * y
+        self.proposals += self.queues.due(self.rig.now_ms)
+        while self.proposals:
+            for proposal in self.proposals:
+                self.rig.ask(proposal)
+            self.hear()
+            self.proposals = self.queues.due(self.rig.now_ms)
+
+    def restart(self, workflow_id: str, x: int, y: int) -> None:
+        self.rig.open()
+
+
+_OPS: dict[str, Callable[..., Any]] = {
+    name: getattr(Script, name)
+    for name in (
+        "start",
+        "step",
+        "close",
+        "fail_task",
+        "grant",
+        "complete",
+        "fail",
+        "heartbeat",
+        "release",
+        "expire",
+        "end",
+        "resolve",
+        "advance",
+        "restart",
+    )
+}
+# What moves things on comes often, so that scripts reach far.
+_FREQUENT = ["step", "grant", "grant", "fail", "fail", "advance", "advance", "resolve"]
+_CALLS = st.tuples(
+    st.sampled_from([*_OPS, *_FREQUENT]), st.integers(0, 63), st.integers(0, 31)
+)
+
+
+def slim(execution: Execution) -> Execution:
+    """As a projection has it: details above 1 KiB by reference, and no commit numbers."""
+    copy = msgspec.msgpack.decode(msgspec.msgpack.encode(execution), type=Execution)
+    for held in copy.activities.values():
+        held.details = None if held.details is None else refer(held.details)
+    return copy
+
+
+def ready(queues: TaskQueues, now_ms: int) -> tuple[object, ...]:
+    """What is ready, in an order that does not rest on when one heard of it."""
+    activities = [
+        (-e.activity.options.priority, e.activity.due_ms, e.work.workflow_id, e.activity.activity_id)
+        for e in queues.ready_activities(None, now_ms)
+    ]
+    assert [one[:2] for one in activities] == sorted(one[:2] for one in activities)
+    works = sorted(work.workflow_id for work in queues.ready_workflows(now_ms))
+    return (sorted(activities), works, sorted(queues.deadlines()), queues.ready_count)
+
+
+def check_state(script: Script) -> None:
+    rig = script.rig
+    now_ms = rig.now_ms
+    for workflow_id in WORKFLOWS:
+        assert rig.ledger.execution(workflow_id) == rig.writer.load(workflow_id)
+    _, stored = rig.store.reader().open_state()
+    loaded = TaskQueues()
+    loaded.load(stored, now_ms)
+    # Among those that were made before may be some whose cause has gone since.
+    script.proposals += script.queues.due(now_ms)
+    assert {repr(one) for one in loaded.due(now_ms)} <= {repr(one) for one in script.proposals}
+    assert ready(loaded, now_ms) == ready(script.queues, now_ms)
+    projected = {work.workflow_id: work.execution for work in script.queues.works.values()}
+    again = {one.workflow_id: one for one in rig.store.reader().open_state()[1]}
+    assert {k: slim(v) for k, v in projected.items()} == {k: slim(v) for k, v in again.items()}
+    assert rig.ledger.ready == rig.writer.ready_count()
+
+
+# --- the log, judged without the engine --------------------------------------
+class Trail:
+    """What the log has said of one activity so far."""
+
+    def __init__(self, scheduled: r.ActivityTaskScheduled) -> None:
+        self.options = scheduled.options
+        self.generation = 1
+        self.attempt = 1  # The number that the next grant must bear.
+        self.grant = 0
+        self.due_ms = scheduled.at_ms
+        self.lease: r.LeaseGranted | None = None
+        self.beat = 0
+        self.ended = ""  # The kind of the record that ended this generation.
+
+    def take(self, record: Any) -> None:
+        kind = type(record)
+        if kind is r.LeaseGranted:
+            assert self.lease is None, "two live leases"
+            assert not self.ended
+            assert record.at_ms >= self.due_ms, "granted too early"
+            assert (record.generation, record.grant) == (self.generation, self.grant + 1)
+            assert record.attempt == self.attempt <= self.options.retry.max_attempts
+            assert record.at_ms < record.deadline_ms <= record.attempt_deadline_ms
+            self.grant, self.lease = record.grant, record
+            return
+        if kind is r.ActivityRedriven:
+            assert self.ended == "ActivityDeadLettered"
+            assert record.generation == self.generation + 1
+            self.generation += 1
+            self.attempt, self.ended, self.due_ms = 1, "", record.at_ms
+            return
+        if kind in (r.HeartbeatRecorded, r.LeaseReleased, r.RetryScheduled, r.ActivityDeadLettered):
+            assert self.lease is not None, f"{kind.__name__} without a lease"
+            assert (record.generation, record.grant) == (self.generation, self.grant)
+        if kind is r.HeartbeatRecorded:
+            assert record.beat > self.beat
+            self.beat = record.beat
+            return
+        self.beat = max(self.beat, getattr(record, "beat", 0))
+        if kind is r.RetryScheduled:
+            self._retried(record)
+        elif kind is r.LeaseReleased:
+            self.due_ms = record.due_ms
+        else:
+            operator = self.ended == "ActivityDeadLettered" and kind is not r.ActivityDeadLettered
+            assert operator or not self.ended, "a second end in one generation"
+            if kind is r.ActivityDeadLettered:
+                assert record.attempt == self.options.retry.max_attempts == self.attempt
+            elif kind is r.ActivityTaskCompleted and not operator:
+                assert self.lease is not None
+                assert (record.generation, record.grant) == (self.generation, self.grant)
+            self.ended = kind.__name__
+        self.lease = None
+
+    def _retried(self, record: r.RetryScheduled) -> None:
+        policy, failure = self.options.retry, record.failure
+        assert record.attempt == self.attempt < policy.max_attempts
+        assert record.due_ms == record.at_ms + record.delay_ms
+        bound = backoff_ms(policy, record.attempt)
+        if failure.type == WORKER_DIED:
+            assert 0 <= record.delay_ms <= bound
+        elif failure.retry_after_ms is not None:
+            assert record.delay_ms == max(failure.retry_after_ms, record.delay_ms)
+            assert record.delay_ms < max(bound, failure.retry_after_ms + 1)
+        else:
+            assert min(policy.min_interval_ms, bound) <= record.delay_ms < bound
+        close_ms = self.options.schedule_to_close_ms
+        assert not close_ms or record.due_ms < record.at_ms + close_ms
+        self.attempt, self.due_ms = record.attempt + 1, record.due_ms
+
+
+def check_log(script: Script) -> None:
+    trails: dict[tuple[str, str], Trail] = {}
+    closed: set[str] = set()
+    last_hash = None
+    last = (0, 0, 0)
+    last_event: dict[str, int] = {}
+    for row in script.rig.store.reader().commits(0, 10_000):
+        body = decode_body(row.body)
+        assert (body.n, body.epoch, body.at_ms) == (row.n, row.epoch, row.at_ms)
+        assert row.n == last[0] + 1
+        assert (row.epoch, row.at_ms) >= last[1:]
+        assert last_hash is None or row.previous_hash == last_hash
+        assert row.hash == next_hash(row.previous_hash, row.body)
+        last, last_hash = (row.n, row.epoch, row.at_ms), row.hash
+        for group in body.groups:
+            for record in group.records:
+                assert group.workflow_id not in closed
+                event_id = getattr(record, "event_id", None)
+                if event_id is not None:
+                    step = 1 if getattr(record, "started_ms", None) is None else 2
+                    assert event_id == last_event.get(group.workflow_id, 0) + step
+                    last_event[group.workflow_id] = event_id
+                name = (group.workflow_id, getattr(record, "activity_id", ""))
+                if isinstance(record, r.ActivityTaskScheduled):
+                    assert name not in trails
+                    trails[name] = Trail(record)
+                elif name[1] and not getattr(record, "noop", False):
+                    trails[name].take(record)
+                elif type(record) in r.CLOSING_TYPES:
+                    closed.add(group.workflow_id)
+
+
+def begun() -> Script:
+    """Two workflows with two activities and a timer each."""
+    script = Script()
+    for workflow in (0, 1):
+        script.run("start", workflow, 0)
+        script.run("step", workflow + 14, 2)
+    return script
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_CALLS, min_size=10, max_size=60))
+def test_what_is_stored_held_and_projected_agree_after_every_commit(calls):
+    script = begun()
+    for call in calls:
+        script.run(*call)
+        check_state(script)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_CALLS, min_size=20, max_size=150))
+def test_the_log_obeys_the_rules_of_leases_attempts_and_ends(calls):
+    script = begun()
+    for call in calls:
+        script.run(*call)
+    check_log(script)
+
+
+def test_long_random_scripts_reach_every_kind_of_record():
+    seen: set[str] = set()
+    for seed in range(12):
+        draws = random.Random(seed)
+        script = Script()
+        script.run("start", 0, 0)
+        script.run("start", 1, 0)
+        for _ in range(400):
+            op = draws.choice([*_OPS, *_FREQUENT, *_FREQUENT])
+            # Workflows end seldom: most of what is to be seen comes before.
+            y = draws.randrange(32 if draws.random() < 0.1 else 31)
+            script.run(op, draws.randrange(64), y)
+            if draws.random() < 0.2:
+                check_state(script)
+        check_log(script)
+        for row in script.rig.store.reader().commits(0, 10_000):
+            for group in decode_body(row.body).groups:
+                seen.update(type(record).__name__ for record in group.records)
+    assert seen == {kind.__name__ for kind in r.AnyRecord.__args__}
