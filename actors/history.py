@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -149,6 +149,8 @@ class History(Mailbox):
                 self._unwatch(sender, n)
             case Hello():
                 self._hellos.append((sender, message))
+            case _:
+                assert_never(message)
 
     def on_drained(self, now_ms: int) -> None:
         """Judge and commit all that came in, then let the answers go."""
@@ -233,9 +235,10 @@ class History(Mailbox):
             if execution is None:
                 answer: AnyAnswer = Refusal("NOT_FOUND", "there is no workflow of this id")
             elif execution.is_open:
-                watcher = _Watcher(sender, watch.n)
-                self._watches.setdefault(watch.workflow_id, []).append(watcher)
-                self._watched[sender, watch.n] = watch.workflow_id
+                if (sender, watch.n) not in self._watched:  # Else it was sent twice.
+                    watcher = _Watcher(sender, watch.n)
+                    self._watches.setdefault(watch.workflow_id, []).append(watcher)
+                    self._watched[sender, watch.n] = watch.workflow_id
                 continue
             else:
                 raw = self._writer.event(watch.workflow_id, execution.last_event_id)
@@ -273,7 +276,8 @@ def _closed(status: Status, event: Record | None) -> AnyAnswer:
             return Closed(Status.COMPLETED.value, result, None)
         case WorkflowFailed(failure=failure):
             return Closed(Status.FAILED.value, None, failure)
-    return Closed(status.value, None, None)
+        case _:
+            return Closed(status.value, None, None)
 
 
 def main(boot: Boot) -> None:

@@ -132,9 +132,9 @@ class LocalEngine:
         """As Client.describe_workflow."""
         return self.client.describe_workflow(workflow_id)
 
-    def history(self, workflow_id: str) -> list[Answer]:
+    def history(self, workflow_id: str, after: int = 0, limit: int | None = None) -> list[Answer]:
         """As Client.history."""
-        return self.client.history(workflow_id)
+        return self.client.history(workflow_id, after, limit)
 
     def list_dead_letters(self, **filters: Any) -> Page:
         """As Client.list_dead_letters; the page is a list of its entries as well."""

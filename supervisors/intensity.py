@@ -4,7 +4,8 @@ Pure.
 
 Only a death before readiness or within `SETTLED_MS` after it counts. A later one says nothing about
 the start of the child: it is restarted at once, so that neither drills nor a user's poison bring
-the node down.
+the node down. Neither does a SIGKILL, which no child does to itself by a mistake in its start:
+somebody who kills faster than children become ready must not take the node down by luck.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ class Intensity:
         return window, len(window) > self.restarts_max
 
 
-def is_crash_loop(*, ready_at_ms: int | None, died_at_ms: int) -> bool:
-    """Whether a death counts. `ready_at_ms` None: the child never became ready."""
+def is_crash_loop(
+    *, ready_at_ms: int | None, died_at_ms: int, was_killed: bool, again_unready: bool
+) -> bool:
+    """Whether a death counts. `ready_at_ms` None: the child never became ready.
+
+    One that `was_killed` by SIGKILL did not crash by itself: it counts only where the child's life
+    before this one had ended before readiness too (`again_unready`).
+    """
+    if was_killed:
+        return ready_at_ms is None and again_unready
     return ready_at_ms is None or died_at_ms - ready_at_ms <= SETTLED_MS
 
 

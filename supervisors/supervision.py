@@ -6,6 +6,7 @@ its start waits.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 from supervisors.child_spec import ChildSpec, Restart, SupervisorSpec
@@ -63,6 +64,7 @@ class Supervision:
         self._children = {child.id: child for child in spec.children}
         self._up: set[str] = set()
         self._crashes = dict.fromkeys(self._ids, 0)
+        self._never_ready: set[str] = set()  # Whose last life ended before it was ready.
         self._deaths: tuple[int, ...] = ()
         self._group: set[str] = set()  # Those to be started again once all of them are down.
         self._group_delay_ms = 0
@@ -103,7 +105,17 @@ class Supervision:
         spec = self._children[exit.id]
         if not _restart_of(spec).wants(exit.exit_code):
             return []
-        if is_crash_loop(ready_at_ms=exit.ready_at_ms, died_at_ms=exit.at_ms):
+        again_unready = exit.id in self._never_ready
+        if exit.ready_at_ms is None:
+            self._never_ready.add(exit.id)
+        else:
+            self._never_ready.discard(exit.id)
+        if is_crash_loop(
+            ready_at_ms=exit.ready_at_ms,
+            died_at_ms=exit.at_ms,
+            was_killed=exit.exit_code == -signal.SIGKILL,
+            again_unready=again_unready,
+        ):
             self._crashes[exit.id] += 1
             window, too_many = self._spec.intensity.record(self._deaths, exit.at_ms)
             self._deaths = window

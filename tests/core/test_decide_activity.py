@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.ledger_rig import BOOM, LOCAL, Rig
 
 from perdure.core import commands as c
 from perdure.core import records as r
@@ -11,6 +10,7 @@ from perdure.core.ids import Address
 from perdure.core.state import ActivityState
 from perdure.failures import WORKER_DIED, Failure
 from perdure.policy import RetryPolicy
+from tests.core.ledger_rig import BOOM, LOCAL, Rig
 
 
 @pytest.fixture
@@ -256,6 +256,8 @@ def test_a_report_past_start_to_close_is_refused_and_commits_the_timeout():
     rig = Rig()
     rig.schedule(start_to_close_ms=10_000)
     token = rig.token(rig.grant())
+    rig.now_ms = 10_000
+    assert rig.ask(c.RecordHeartbeat(token, 0, None, False)) == c.Deadline(10_000)
     rig.now_ms = 10_001
     assert is_refused(rig.ask(c.CompleteActivity(token, b"mr")))
     (record,) = rig.records()
@@ -298,6 +300,25 @@ def test_a_deadline_proposed_too_early_or_for_another_generation_changes_nothing
     rig.now_ms = 500
     assert is_refused(rig.ask(c.TimeOutActivity("w", "a", 1, "schedule_to_close")))
     assert rig.ask(c.TimeOutActivity("w", "a", 2, "schedule_to_close")) == c.Done()
+
+
+def test_of_two_passed_deadlines_the_failure_names_the_earlier_however_late_it_is_noticed():
+    for start_ms, close_ms, kind in ((60, 50, "Close"), (50, 60, "Start"), (50, 50, "Start")):
+        rig = Rig()
+        rig.schedule(schedule_to_start_ms=start_ms, schedule_to_close_ms=close_ms)
+        rig.now_ms = 1_000
+        rig.ask(c.TimeOutActivity("w", "a", 1, "schedule_to_start"))
+        assert rig.records()[0].failure.type == f"ScheduleTo{kind}Timeout"
+
+
+def test_a_deadline_of_the_caller_does_not_end_a_dead_letter():
+    rig = Rig()
+    rig.schedule(schedule_to_close_ms=50, retry=RetryPolicy(max_attempts=1))
+    rig.grant()
+    rig.ask(c.FailActivity(rig.token(), BOOM))
+    rig.now_ms = 500
+    assert is_refused(rig.ask(c.TimeOutActivity("w", "a", 1, "schedule_to_close")))
+    assert rig.activity().state is ActivityState.DEAD_LETTERED
 
 
 # --- heartbeats --------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.ledger_rig import BOOM, Rig
 
 from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.records import ActivityOptions
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
+from tests.core.ledger_rig import BOOM, Rig
 
 SCHEDULE = c.ScheduleActivity("a", "t", None, ActivityOptions(RetryPolicy()))
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.ledger_rig import LOCAL, Rig
 
 from perdure.core import commands as c
 from perdure.core import records as r
@@ -23,6 +22,7 @@ from perdure.core.task_queues import TaskQueues
 from perdure.failures import WORKER_DIED, Failure
 from perdure.policy import RetryPolicy, backoff_ms
 from perdure.values import refer
+from tests.core.ledger_rig import LOCAL, Rig
 
 WORKFLOWS = ("w0", "w1")
 ACTIVITIES = ("a", "b")
@@ -203,9 +203,7 @@ _OPS: dict[str, Callable[..., Any]] = {
 }
 # What moves things on comes often, so that scripts reach far.
 _FREQUENT = ["step", "grant", "grant", "fail", "fail", "advance", "advance", "resolve"]
-_CALLS = st.tuples(
-    st.sampled_from([*_OPS, *_FREQUENT]), st.integers(0, 63), st.integers(0, 31)
-)
+_CALLS = st.tuples(st.sampled_from([*_OPS, *_FREQUENT]), st.integers(0, 63), st.integers(0, 31))
 
 
 def slim(execution: Execution) -> Execution:
@@ -219,7 +217,12 @@ def slim(execution: Execution) -> Execution:
 def ready(queues: TaskQueues, now_ms: int) -> tuple[object, ...]:
     """What is ready, in an order that does not rest on when one heard of it."""
     activities = [
-        (-e.activity.options.priority, e.activity.due_ms, e.work.workflow_id, e.activity.activity_id)
+        (
+            -e.activity.options.priority,
+            e.activity.due_ms,
+            e.work.workflow_id,
+            e.activity.activity_id,
+        )
         for e in queues.ready_activities(None, now_ms)
     ]
     assert [one[:2] for one in activities] == sorted(one[:2] for one in activities)

@@ -25,9 +25,7 @@ def test_a_token_leads_back_to_its_address(address):
     token = seal(address, KEY)
     assert unseal(token, KEY) == address
     assert token.isascii()
-    assert set(token) <= set(
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_="
-    )
+    assert set(token) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=")
 
 
 @given(ADDRESSES, ADDRESSES)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.conftest import SqliteStore
-from tests.core.ledger_rig import BOOM, LOCAL, Rig
 
 from perdure.core import commands as c
 from perdure.core import ledger as ledger_module
@@ -20,6 +19,8 @@ from perdure.failures import Failure
 from perdure.policy import RetryPolicy
 from perdure.store.memory import MemoryStore
 from perdure.values import is_reference, refer
+from tests.contract.conftest import SqliteStore
+from tests.core.ledger_rig import BOOM, LOCAL, Rig
 
 ONCE = RetryPolicy(max_attempts=1)
 LARGE = b"m" + b"x" * 2_000
@@ -192,7 +193,7 @@ def test_commits_are_dense_and_chained_over_restarts(rig, store):
             rig.open()
     rows = store.reader().commits(0, 100)
     assert [row.n for row in rows] == list(range(1, len(rows) + 1))
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in itertools.pairwise(rows):
         assert row.previous_hash == before.hash
         assert row.hash == next_hash(before.hash, row.body)
         assert (decode_body(row.body).n, decode_body(row.body).epoch) == (row.n, row.epoch)
@@ -392,6 +393,9 @@ def test_closing_a_workflow_leaves_none_of_its_rows_open(rig, store, how):
     late = c.ScheduleActivity("late", "t", None, options)
     batch = rig.judge(rig.step(late, c.StartTimer(3, 5), last))
     assert list(batch.closings) == ["w"]
+    gone = {("w", name) for name in ("s", "l", "d", "late")}
+    assert set(batch.change.activities_closed) == gone
+    assert set(batch.change.timers_closed) == {("w", 2), ("w", 3)}
     rig.commit(batch)
     reader = store.reader()
     assert reader.open_state()[1] == []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, Scene, begun, code_of
 
 from perdure import RetryPolicy, activity, workflow
 from perdure.failures import Failure
 from perdure.testing import LocalEngine
+from tests.spec.conftest import BOOM, WORKED, Scene, begun, code_of
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 from perdure import RetryPolicy, activity, workflow
 from perdure.failures import Failure
 from perdure.testing import LocalEngine, ManualClock
+from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 
 # --- the deadline ------------------------------------------------------------

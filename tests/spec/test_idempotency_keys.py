@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spec.conftest import BOOM, WORKED, Scene, begun, code_of
 
 from perdure import RetryPolicy, activity, workflow
 from perdure.core.ids import idempotency_key
 from perdure.testing import LocalEngine
+from tests.spec.conftest import BOOM, WORKED, Scene, begun, code_of
 
 
 def test_the_key_is_workflow_id_slash_activity_id():

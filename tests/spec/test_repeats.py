@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 from perdure import RetryPolicy
 from perdure.failures import Failure
+from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 
 @pytest.mark.parametrize("restart", [False, True])

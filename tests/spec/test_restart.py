@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 from perdure import activity, workflow
 from perdure.testing import LocalEngine, ManualClock
+from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 
 def test_everything_shown_is_the_same_after_a_restart():

@@ -8,12 +8,12 @@ import statistics
 from typing import Any
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, Scene, begun, no_jitter
 
 from perdure import RetryPolicy, activity
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.policy import backoff_ms, jitter_ms, retry_delay_ms
+from tests.spec.conftest import BOOM, WORKED, Scene, begun, no_jitter
 
 
 def delays(scene: Scene, attempts: int) -> list[int]:
@@ -161,8 +161,10 @@ def test_a_policy_given_to_define_is_checked_there():
 # --- far out -----------------------------------------------------------------
 @pytest.mark.parametrize(
     ("n", "seconds"),
-    [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (1024, 60), (1025, 60), (2000, 60)]
-    + [(10**6, 60), (10**9, 60), (2**31, 60)],
+    [
+        *[(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (1024, 60), (1025, 60), (2000, 60)],
+        *[(10**6, 60), (10**9, 60), (2**31, 60)],
+    ],
 )
 def test_no_attempt_number_overflows(n, seconds):
     assert backoff_ms(RetryPolicy(), n) == seconds * 1_000

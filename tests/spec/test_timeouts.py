@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 from perdure import RetryPolicy, activity, workflow
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.testing import LocalEngine
+from tests.spec.conftest import BOOM, WORKED, begun, code_of
 
 FIELDS = ("start_to_close_ms", "heartbeat_ms", "schedule_to_start_ms", "schedule_to_close_ms")
 
@@ -277,3 +277,15 @@ def test_a_redrive_has_the_whole_time_again():
     # The failure of the earlier generation is not the cause of this one's end.
     assert (failure.type, failure.cause) == ("ScheduleToCloseTimeout", None)
 
+
+def test_a_redrive_waits_for_a_worker_as_long_as_the_first_time():
+    scene = begun(retry=RetryPolicy(max_attempts=1), schedule_to_start_ms=5_000)
+    scene.fail()
+    scene.at(50_000)
+    scene.engine.redrive_dead_letter("w", "a")
+    scene.at(54_999)
+    assert scene.pending().state == "Scheduled"
+    scene.at(55_000)
+    assert scene.last("ActivityTaskFailed").failure.type == "ScheduleToStartTimeout"
+    # Nobody began anything in this generation.
+    assert "ActivityTaskStarted" not in scene.kinds()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.spec.conftest import BOOM, WORKED, Scene, begun
 
 from perdure import RetryPolicy, activity, workflow
 from perdure.failures import Failure
 from perdure.testing import LocalEngine, ManualClock
+from tests.spec.conftest import WORKED, Scene, begun
 
 SCHEDULED = ["WorkflowStarted", "ActivityTaskScheduled"]
 
@@ -155,16 +155,13 @@ def runs(raiser: Any, *listed: Any, attempts: int = 3) -> tuple[int, Any]:
 
 
 def raise_wrapped(error: Exception) -> None:
-    try:
-        raise error
-    except Exception as cause:
-        raise RuntimeError("wrapped") from cause
+    raise RuntimeError("wrapped") from error
 
 
 def raise_while_handling(error: Exception) -> None:
     try:
-        raise error
-    except Exception:
+        raiser(error)()
+    except type(error):
         raise RuntimeError("a new one")  # noqa: B904 - the implicit context is what is tested
 
 

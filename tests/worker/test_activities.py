@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from perdure import activity, values
-from perdure.core import links
+from perdure.core import limits, links
 from perdure.core.commands import (
     CompleteActivity,
-    Deadline,
     Done,
     FailActivity,
     Refusal,
@@ -66,13 +65,6 @@ def wait() -> str:
     assert later["release"].wait(PATIENCE_S)
     later["over"].set()
     return "waited"
-
-
-@activity.define
-def count_down() -> None:
-    for left in (4, 3, 2, 1):
-        activity.record_heartbeat(left)
-    raise ValueError("after the last")
 
 
 @activity.define
@@ -143,7 +135,6 @@ ALL = (
     double_async,
     who,
     wait,
-    count_down,
     until_cancelled,
     until_cancelled_async,
     raises,
@@ -299,7 +290,8 @@ def test_a_token_is_held_until_its_report_is_answered(node, task):
     assert sync.n == 77, "the newest commit that it saw"
 
 
-def test_a_report_is_sent_again_to_a_new_history_and_over_a_new_connection(node, task):
+def test_a_report_is_sent_again_to_a_new_history_and_over_a_new_connection(node, task, monkeypatch):
+    monkeypatch.setattr(limits, "RESEND_FIRST_MS", 600_000)
     node.worker(activities=ALL)
     node.say(task("t1", "double", 1))
     first = node.next(links.Ask)
@@ -363,7 +355,7 @@ def test_an_attempt_that_is_not_live_is_cancelled_and_says_nothing(node, task, k
     node.worker(activities=ALL, slots=1)
     node.say(task("t1", kind))
     assert later["begun"].wait(PATIENCE_S)
-    node.say(links.CancelTask("t1", "cancelled"), task("t2", "double", 1))
+    node.say(links.CancelTask("t1", "cancelled"), task("t1", kind), task("t2", "double", 1))
     assert later["cancelled"].wait(PATIENCE_S)
     assert node.command(CompleteActivity, Done()).token == "t2"
     node.sync(lambda sync: sync.tokens == ())
@@ -395,147 +387,6 @@ def test_an_attempt_knows_by_its_own_clock_when_it_has_lost_its_lease(node, task
     node.say(links.CancelTask("t1", "stale"))
     node.sync(lambda sync: sync.tokens == ())
     assert node.commands(FailActivity) == []
-
-
-# --- heartbeats ----------------------------------------------------------------------
-@pytest.mark.parametrize("heartbeat_ms", [0, 60_000])
-def test_a_failure_carries_the_newest_details(node, task, heartbeat_ms):
-    node.worker(activities=ALL)
-    node.say(task("t1", "count_down", heartbeat_ms=heartbeat_ms, beat=9))
-    command = node.command(FailActivity, Done())
-    assert command.details == values.encode(1)
-    beats = [m for m in node.all if isinstance(m, links.Heartbeat)]
-    assert len(beats) <= 1, "at most one in the interval"
-    newest = beats[0] if beats else None
-    if newest is not None and newest.details == command.details:
-        assert command.beat == newest.beat == 10
-    else:
-        assert command.beat == 10 + len(beats)
-
-
-@activity.define
-def beats_on() -> None:
-    later["begun"].set()
-    while not later["release"].wait(0.01):
-        activity.record_heartbeat({"row": 1})
-
-
-def test_the_first_heartbeat_leaves_at_once_and_the_next_when_the_interval_is_over(node, task):
-    node.worker(activities=[beats_on])
-    node.say(task("t1", "beats_on", heartbeat_ms=500, lease_ms=500))
-    first = node.next(links.Heartbeat)
-    node.say(links.Answer(first.n, 60, Deadline(0)))
-    second = node.next(links.Heartbeat)
-    assert (first.token, first.beat, first.details) == ("t1", 1, values.encode({"row": 1}))
-    assert (second.beat, second.has_details) == (2, True)
-    node.say(links.Answer(second.n, 61, Deadline(0)))
-    third = node.next(links.Heartbeat)
-    node.say(links.Answer(third.n, 62, Deadline(0)))
-    later["release"].set()
-    # Three intervals of 400 ms: without the answers its lease of 500 ms would be lost.
-    assert node.command(CompleteActivity, Done()).token == "t1"
-
-
-def test_unanswered_heartbeats_do_not_keep_a_lease(node, task):
-    node.worker(activities=[beats_on])
-    node.say(task("t1", "beats_on", heartbeat_ms=300, lease_ms=300))
-    assert failure_free_end(node)
-
-
-def failure_free_end(node) -> bool:
-    """The next record_heartbeat raises Cancelled, which nobody reports; the token stays held."""
-    node.next(links.Heartbeat)
-    node.sync(lambda sync: sync.tokens == ("t1",))
-    node.next(links.Sync)
-    return node.commands(FailActivity) == []
-
-
-def test_a_stale_heartbeat_cancels_the_attempt(node, task):
-    node.worker(activities=[cancelled_by_heartbeat])
-    node.say(task("t1", "cancelled_by_heartbeat", heartbeat_ms=60_000))
-    beat = node.next(links.Heartbeat)
-    node.say(links.Answer(beat.n, 60, STALE))
-    assert later["cancelled"].wait(PATIENCE_S)
-    node.sync(lambda sync: sync.tokens == ())
-    assert node.commands(FailActivity) == []
-
-
-@activity.define
-def cancelled_by_heartbeat() -> None:
-    try:
-        while not later["release"].wait(0.001):
-            activity.record_heartbeat()
-    except activity.Cancelled:
-        later["cancelled"].set()
-        raise
-
-
-@activity.define
-async def waits_with_heartbeat() -> None:
-    activity.record_heartbeat()
-    await asyncio.sleep(PATIENCE_S)
-
-
-def test_a_cancellation_that_is_waited_for_is_reported(node, task):
-    node.worker(activities=[waits_with_heartbeat])
-    node.say(task("t1", "waits_with_heartbeat"))
-    beat = node.next(links.Heartbeat)
-    node.say(links.Answer(beat.n, 60, Deadline(0, cancel_requested=True)))
-    assert failure_of(node).type == "Cancelled"
-
-
-# --- the end -------------------------------------------------------------------------
-def test_an_orderly_end_lets_work_finish_within_its_grace(node, task):
-    node.worker(activities=ALL, slots=1)
-    node.say(task("t1", "wait"), task("t2", "double", 1))
-    assert later["begun"].wait(PATIENCE_S)
-    thread = node.stop(5_000)
-    assert node.sync(lambda sync: sync.draining)
-    assert node.command(ReleaseActivity, Done()) == ReleaseActivity("t2", "shutdown")
-    node.say(task("t3", "double", 1))
-    assert node.command(ReleaseActivity, Done()) == ReleaseActivity("t3", "shutdown")
-    later["release"].set()
-    assert node.command(CompleteActivity, Done()).token == "t1"
-    node.next(links.WorkerBye)
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-def test_what_does_not_finish_in_its_grace_is_handed_back_with_its_newest_details(node, task):
-    node.worker(activities=[holds])
-    node.say(task("t1", "holds"))
-    beat = node.next(links.Heartbeat)
-    node.say(links.Answer(beat.n, 60, Deadline(0)))
-    assert later["begun"].wait(PATIENCE_S)
-    thread = node.stop(50)
-    command = node.command(ReleaseActivity, Done())
-    assert command == ReleaseActivity("t1", "shutdown", values.encode("second"), 2)
-    assert later["cancelled"].wait(PATIENCE_S), "async code is told"
-    node.next(links.WorkerBye)
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-
-
-@activity.define
-async def holds() -> None:
-    activity.record_heartbeat("first")
-    await asyncio.sleep(0.05)
-    activity.record_heartbeat("second")
-    later["begun"].set()
-    try:
-        await asyncio.sleep(PATIENCE_S)
-    finally:
-        later["cancelled"].set()
-
-
-def test_the_end_does_not_wait_for_ever_for_a_node_that_is_gone(node, task):
-    node.worker(activities=ALL)
-    node.say(task("t1", "wait"))
-    assert later["begun"].wait(PATIENCE_S)
-    node.end()
-    thread = node.stop(50)
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
 
 
 def test_what_is_over_does_not_pile_up(node, task):

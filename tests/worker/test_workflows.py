@@ -28,6 +28,7 @@ from perdure.worker import replays
 
 PATIENCE_S = 10
 release = threading.Event()
+runs: list[int] = []
 
 
 @activity.define
@@ -37,6 +38,7 @@ def double(x: int) -> int:
 
 @workflow.define
 async def twice(x: int) -> int:
+    runs.append(x)
     x = await workflow.execute_activity(double, x, activity_id="first")
     return await workflow.execute_activity(double, x, activity_id="second")
 
@@ -179,12 +181,13 @@ def test_a_result_is_sent_again_until_it_is_answered(node, workflow_task):
 
 def test_a_task_that_is_known_done_or_old_is_not_run_again(node, workflow_task):
     node.worker(workflows=ALL)
+    runs.clear()
     task = workflow_task("w", "twice", started())
     node.say(task, task)
     node.command(CompleteWorkflowTask, Done())
     node.say(task, workflow_task("v", "twice", started()))
     assert node.command(CompleteWorkflowTask, Done()).workflow_id == "v"
-    assert len(node.commands(CompleteWorkflowTask)) == 2
+    assert len(node.commands(CompleteWorkflowTask)) == len(runs) == 2
 
 
 def test_a_dropped_workflow_is_forgotten(node, workflow_task):
@@ -277,6 +280,18 @@ def test_at_an_orderly_end_what_did_not_run_is_handed_back(node, workflow_task):
     node.next(links.WorkerBye)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_at_an_orderly_end_what_waits_for_its_turn_is_handed_back(node, workflow_task):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "spins", started(None)), workflow_task("v", "twice", started()))
+    node.sync(lambda sync: len(sync.workflows) == 2)
+    node.stop(10_000)
+    assert node.command(FailWorkflowTask, Done()).reason == "blocked"
+    command = node.command(FailWorkflowTask, Done())
+    assert (command.workflow_id, command.reason) == ("v", "handed_back")
+    node.next(links.WorkerBye)
 
 
 @pytest.mark.usefixtures("short_patience")

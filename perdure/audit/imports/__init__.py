@@ -1,0 +1,1 @@
+"""Retry settings read where they live; every number keeps the place that it came from."""
