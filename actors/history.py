@@ -126,6 +126,7 @@ class History(Mailbox):
             draw=random.Random(options.get("seed")).random,
             dlq_after_attempts=options.get("dlq_after_attempts") or 5,
             ready=self._writer.ready_count(),
+            began_ms=opened.base_ms + boottime_ms(),
         )
         self.ready()
 

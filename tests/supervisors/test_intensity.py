@@ -18,7 +18,23 @@ from supervisors.intensity import Intensity, delay_ms, is_crash_loop
 def test_only_a_death_before_readiness_or_within_a_second_after_it_counts(
     ready_at_ms, died_at_ms, counts
 ):
-    assert is_crash_loop(ready_at_ms=ready_at_ms, died_at_ms=died_at_ms) is counts
+    death = is_crash_loop(
+        ready_at_ms=ready_at_ms, died_at_ms=died_at_ms, was_killed=False, again_unready=False
+    )
+    assert death is counts
+
+
+@pytest.mark.parametrize(
+    ("ready_at_ms", "again_unready", "counts"),
+    [(None, True, True), (None, False, False), (5_000, True, False), (5_000, False, False)],
+)
+def test_a_kill_counts_only_where_the_life_before_ended_unready_too(
+    ready_at_ms, again_unready, counts
+):
+    death = is_crash_loop(
+        ready_at_ms=ready_at_ms, died_at_ms=5_000, was_killed=True, again_unready=again_unready
+    )
+    assert death is counts
 
 
 def test_five_crashes_in_the_period_are_borne_and_the_sixth_is_too_many():

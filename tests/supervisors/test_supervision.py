@@ -33,6 +33,24 @@ def test_a_late_death_is_restarted_at_once_however_often_it_comes():
         assert s.exited(late_death("a", at_ms=100_000 + n)) == [again("a")]
 
 
+def test_kills_of_ready_and_half_started_children_in_turn_are_never_too_many():
+    s = supervision("a", "b")
+    for n in range(50):
+        at_ms = 100_000 + 20 * n
+        ready_at_ms = None if n % 2 else at_ms - 5
+        killed = Exit(id="a", exit_code=-9, ready_at_ms=ready_at_ms, at_ms=at_ms)
+        assert s.exited(killed) == [again("a")]
+
+
+def test_a_child_that_is_killed_before_it_is_ready_every_time_is_given_up():
+    s = supervision("a", "b")
+    actions = []
+    for at_ms in range(0, 700, 100):
+        actions += s.exited(Exit(id="a", exit_code=-9, ready_at_ms=None, at_ms=at_ms))
+    assert isinstance(actions[-1], GiveUp)
+    assert not any(isinstance(action, GiveUp) for action in actions[:-1])
+
+
 def test_a_crash_loop_is_restarted_ever_slower_and_then_given_up_with_a_reason():
     s = supervision("a", "b")
     delays = []
