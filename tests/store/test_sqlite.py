@@ -254,6 +254,7 @@ def sizes(data_dir: Path) -> tuple[int, int]:
 def test_the_log_is_copied_back_between_commits_once_it_has_grown(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_writer, "CHECKPOINT_IDLE_PAGES", 40)
     monkeypatch.setattr(sqlite_writer, "CHECKPOINT_PAGES", 60)
+    monkeypatch.setattr(sqlite_writer, "LOG_BYTES", 0)
     writer = opened(tmp_path)
     commit(writer, tmp_path, b"x" * 4096 * 5)
     writer.maybe_checkpoint(idle=True)
@@ -270,6 +271,19 @@ def test_the_log_is_copied_back_between_commits_once_it_has_grown(tmp_path, monk
     commit(writer, tmp_path, b"x" * 4096 * 50)
     writer.maybe_checkpoint(idle=True)
     assert sizes(tmp_path)[0] > copied + 4096 * 50
+
+
+def test_the_log_is_stretched_once_and_overwritten_from_then_on(tmp_path):
+    for _ in range(2):  # A new store, and one that was closed in order.
+        writer = opened(tmp_path)
+        log = sizes(tmp_path)[1]
+        assert log >= sqlite_writer.LOG_BYTES
+        for _ in range(30):
+            commit(writer, tmp_path, b"x" * 4096 * 50)
+            writer.maybe_checkpoint()
+        assert sizes(tmp_path)[1] == log
+        writer.close()
+    assert SqliteReader(tmp_path).newest() == 62
 
 
 def test_a_log_that_stays_long_is_cut_when_no_reader_is_in_the_way(tmp_path, monkeypatch):
@@ -329,7 +343,7 @@ def test_taking_over_and_every_commit_sync_the_log(tmp_path, disk):
     for _ in range(2):  # A new store, and one that is there.
         disk.syncs.clear()
         writer = opened(tmp_path, vfs=VFS)
-        assert disk.syncs[-1] == f"{DATABASE_NAME}-wal"
+        assert f"{DATABASE_NAME}-wal" in disk.syncs
         for _ in range(2):
             disk.syncs.clear()
             commit(writer, tmp_path)
