@@ -48,7 +48,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """One hop. Lengths in milliseconds, None where there is no limit; `attempts` counts the first.
 
-    The fields from `origin` on are facts that importers know and a plain chain does not have.
+    The fields from `origin` on are facts that importers know and a plain chain does not have;
+    a soft deadline is looked at between tries only, and ends none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     increment_ms: float = 0.0
     steps_ms: tuple[float, ...] = ()
     heartbeat_ms: float | None = None
+    deadline_is_soft: bool = False
 
     @property
     def retries(self) -> bool:
@@ -107,12 +109,17 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain; `failure_rate` holds for every layer that gives none of its own."""
+    """A chain; `failure_rate` holds for every layer that gives none of its own.
+
+    `alternatives`: the layers stand side by side and do not call each other, as in a file that
+    holds several policies.
+    """
 
     name: str
     failure_rate: float = FAILURE_RATE_DEFAULT
     max_amplification: float = MAX_AMPLIFICATION_DEFAULT
     layers: tuple[Layer, ...]
+    alternatives: bool = False
 
     def rate(self, layer: Layer) -> float:
         """The chance, 0 to 1, that one try at `layer` fails."""
@@ -121,7 +128,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- parsing -----------------------------------------------------------------
 
-_CHAIN_KEYS = ("name", "failure_rate", "max_amplification", "layers")
+_CHAIN_KEYS = ("name", "failure_rate", "max_amplification", "layers", "alternatives")
 
 
 def parse_chain(data: Any) -> Chain:
@@ -151,6 +158,7 @@ def parse_chain(data: Any) -> Chain:
             at_least=1,
         ),
         layers=tuple(parse_layer(layer, number) for number, layer in enumerate(layers, 1)),
+        alternatives=given.boolean(data.get("alternatives", False), "chain, alternatives"),
     )
 
 
@@ -276,6 +284,7 @@ _READERS: dict[str, Any] = {
     "increment_ms": _delay,
     "steps_ms": _steps,
     "heartbeat_ms": _limit,
+    "deadline_is_soft": given.boolean,
 }
 LAYER_KEYS = ("name", *_READERS)
 _NULLABLE = frozenset(
@@ -297,14 +306,15 @@ _NULLABLE = frozenset(
 
 def as_data(chain: Chain) -> dict[str, Any]:
     """The chain as JSON has it; `parse_chain` takes it back. Settings at their default are left
-    out, `attempts` apart.
+    out, `attempts` and those of a known origin apart.
     """
-    return {
+    data = {
         "name": chain.name,
-        "failure_rate": chain.failure_rate,
+        "failure_rate": tidy(chain.failure_rate),
         "max_amplification": tidy(chain.max_amplification),
         "layers": [layer_data(layer) for layer in chain.layers],
     }
+    return data | ({"alternatives": True} if chain.alternatives else {})
 
 
 def layer_data(layer: Layer) -> dict[str, Any]:
@@ -313,7 +323,8 @@ def layer_data(layer: Layer) -> dict[str, Any]:
     data: dict[str, Any] = {"name": layer.name, "attempts": layer.attempts}
     for key in LAYER_KEYS:
         value = getattr(layer, key)
-        if key not in data and value != getattr(plain, key):
+        is_said = layer.origin is not None and key in layer.origin
+        if key not in data and (is_said or value != getattr(plain, key)):
             data[key] = tidy(msgspec.to_builtins(value))
     return data
 

@@ -58,12 +58,13 @@ def figures(chain: Chain) -> Figures:
         started = tries_when_hanging(layer, each)
         hanging *= started
         most = total([delay.most for delay in each])
+        longest_wait = max((delay.most for delay in each), default=0.0)
         found.append(
             LayerFigures(
                 delays_ms=tuple(each),
                 max_delay_total_ms=most,
                 expected_delay_total_ms=total([delay.expected for delay in each]),
-                worst_case_ms=worst_case_ms(layer, most),
+                worst_case_ms=worst_case_ms(layer, most, longest_wait),
                 expected_tries=tries,
                 cumulative_worst_amplification=worst,
                 cumulative_expected_amplification=expected,
@@ -117,8 +118,16 @@ def cascading(layers: tuple[Layer, ...], rates: list[float]) -> float:
     return amplification
 
 
-def worst_case_ms(layer: Layer, max_delay_total_ms: float) -> float | None:
+def worst_case_ms(
+    layer: Layer, max_delay_total_ms: float, max_delay_ms: float = 0.0
+) -> float | None:
     """The longest that one call may take; None where nothing bounds it."""
+    if layer.deadline_is_soft and layer.deadline_ms is not None:
+        # The last wait, and the try after it, come on top.
+        if layer.per_try_timeout_ms is None:
+            return None
+        full = layer.attempts * layer.per_try_timeout_ms + max_delay_total_ms
+        return bounded(min(full, layer.deadline_ms + max_delay_ms + layer.per_try_timeout_ms))
     if layer.unbounded and layer.deadline_ms is None:
         return None
     if layer.per_try_timeout_ms is None or layer.unbounded:

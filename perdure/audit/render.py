@@ -96,6 +96,8 @@ def summary(review: Review) -> list[str]:
     """The figures of the whole chain, a line each."""
     its = review.figures
     innermost = review.chain.layers[-1].callee
+    if review.chain.alternatives:
+        innermost = "one of these, which stand side by side"
     lines = [
         f"one call at the top: at worst {words.times(its.worst_amplification, 'call')} to "
         f"{innermost}; expected {words.count(its.expected_amplification)} "

@@ -53,6 +53,8 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 def repair(chain: Chain, *, with_keys: bool = False) -> Repair:
     """The repair of `chain`. `with_keys`: as it can be once every write carries a key."""
+    if chain.alternatives:
+        return _side_by_side(chain, with_keys)
     plan = _Plan(chain, with_keys)
     plan.choose_the_retrying_layer()
     for index in range(len(chain.layers)):
@@ -66,6 +68,20 @@ def repair(chain: Chain, *, with_keys: bool = False) -> Repair:
         changes=tuple(plan.changes),
         left=tuple(_left(chain, after, plan.guessed)),
     )
+
+
+def _side_by_side(chain: Chain, with_keys: bool) -> Repair:
+    """Each layer repaired as a chain of its own."""
+    alone = [
+        repair(replace(chain, layers=(layer,), alternatives=False), with_keys=with_keys)
+        for layer in chain.layers
+    ]
+    after = replace(chain, layers=tuple(each.after.chain.layers[0] for each in alone))
+    changes = [
+        replace(change, layer=index) for index, each in enumerate(alone) for change in each.changes
+    ]
+    left = dict.fromkeys(text for each in alone for text in each.left)
+    return Repair(before=audit(chain), after=audit(after), changes=tuple(changes), left=tuple(left))
 
 
 class _Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.audit import codes
 from perdure.audit.chain import Chain, tidy
@@ -34,9 +35,31 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit(chain: Chain) -> Review:
     """Everything there is to say about `chain`. Pure: the same chain, the same review."""
+    if chain.alternatives:
+        return _side_by_side(chain)
     computed = figures(chain)
     findings = ordered(twelve(chain, computed) + further(chain, computed))
     return Review(chain=chain, figures=computed, findings=tuple(findings))
+
+
+def _side_by_side(chain: Chain) -> Review:
+    """Each layer as a chain of its own; the chain's figures are those of the worst layer."""
+    alone = [audit(replace(chain, layers=(each,), alternatives=False)) for each in chain.layers]
+    findings = [
+        replace(finding, layer=index)
+        for index, review in enumerate(alone)
+        for finding in review.findings
+    ]
+    own = [each.figures for each in alone]
+    computed = Figures(
+        layers=tuple(each.layers[0] for each in own),
+        worst_amplification=max(each.worst_amplification for each in own),
+        expected_amplification=max(each.expected_amplification for each in own),
+        cascading_amplification=max(each.cascading_amplification for each in own),
+        outage_amplification=max(each.outage_amplification for each in own),
+        timeouts_amplification=max(each.timeouts_amplification for each in own),
+    )
+    return Review(chain=chain, figures=computed, findings=tuple(ordered(findings)))
 
 
 def as_json(review: Review) -> dict[str, Any]:

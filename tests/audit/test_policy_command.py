@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
 from perdure.cli.main import run
 
-COMMANDS = ("check", "self-test")
+COMMANDS = ("check", "self-test", "fix", "report", "import", "snippet", "app")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -133,6 +133,12 @@ def test_a_noun_alone_prints_its_help(capsys):
     assert "check" in capsys.readouterr().out
 
 
+def cpu_s():
+    """The processor time of all child processes so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("args", [["--help"], ["check", "{file}"]])
 def test_the_auditor_starts_quickly_and_loads_nothing_of_the_engine(args, chain_file, checkout):
@@ -145,7 +151,7 @@ def test_the_auditor_starts_quickly_and_loads_nothing_of_the_engine(args, chain_
     )
     took = []
     for _ in range(2):
-        began = time.perf_counter()
+        began = cpu_s()
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
@@ -154,7 +160,7 @@ def test_the_auditor_starts_quickly_and_loads_nothing_of_the_engine(args, chain_
             timeout=30,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
         )
-        took.append(time.perf_counter() - began)
+        took.append(cpu_s() - began)
         assert done.stderr == "[]\n"
-    # The promise is 0.3 s on an idle machine; tests share theirs.
-    assert min(took) < 1.0
+    # The promise is 0.3 s on an idle machine; others' load is not counted, but slows this too.
+    assert min(took) < 0.8

@@ -66,6 +66,10 @@ class Draft:
         """It retries without an end."""
         self._fields["unbounded"] = True
 
+    def soft_deadline(self) -> None:
+        """Its deadline is looked at between tries only."""
+        self._fields["deadline_is_soft"] = True
+
     def methods(self, methods: Iterable[str] | None, line: int | None, why: str) -> None:
         """The HTTP methods that are retried (None: all), and whether they may be repeated."""
         if methods is None:
@@ -88,9 +92,7 @@ class Draft:
         attempts = data.get("attempts")
         if isinstance(attempts, int) and attempts > ATTEMPTS_MAX:
             data["attempts"] = ATTEMPTS_MAX
-        for key in ("retry_on", "methods"):
-            if key in data:
-                data[key] = list(data[key])
+        data |= {key: list(each) for key, each in data.items() if isinstance(each, tuple)}
         data |= {
             "name": self.name,
             "origin": self._origin,

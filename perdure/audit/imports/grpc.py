@@ -15,7 +15,13 @@ from perdure.errors import InvalidArgument
 ATTEMPTS_IN_EFFECT_MAX = 5
 JITTER_SPREAD = 0.2
 SAFE_CODES = frozenset({"UNAVAILABLE"})
-CODES = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"]
+CODES = tuple(
+    """
+    OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS
+    PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED
+    INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED
+    """.split()  # noqa: SIM905
+)
 
 
 def layers(texts: list[Text]) -> list[Layer]:
@@ -134,8 +140,8 @@ def _hedging(draft: Draft, text: Text, policy: Path) -> None:
     draft.default("idempotent", False, "the service config does not say")
     draft.note(
         "HEDGE_UNSAFE",
-        f"up to {draft.value('attempts')} copies of a call run at once, one more every {delay:g} ms: "
-        "only for calls that may be made twice, and only with retryThrottling",
+        f"up to {draft.value('attempts')} copies of a call run at once, one more every "
+        f"{delay:g} ms: only for calls that may be made twice, and only with retryThrottling",
     )
 
 
@@ -156,7 +162,7 @@ def _throttling(draft: Draft, text: Text) -> None:
     share = ratio / (1 + ratio)
     draft.note(
         "SHARED_THROTTLE",
-        f"one throttle for all methods of the server ({shown}): after {failures} failures in a row, "
-        f"whichever method's, nothing is retried; it holds up to {share:.1%} failures, and needs "
-        f"{tokens / 2 / ratio:.0f} successes to recover",
+        f"one throttle for all methods of the server ({shown}): after {failures} failures in a "
+        f"row, whichever method's, nothing is retried; it holds up to {share:.1%} failures, and "
+        f"needs {tokens / 2 / ratio:.0f} successes to recover",
     )

@@ -33,6 +33,17 @@ class Source:
         except (SyntaxError, ValueError, RecursionError) as problem:
             line = getattr(problem, "lineno", None) or 1
             raise InvalidArgument(f"{file}:{line}: this is no Python: {problem}") from None
+        self._index()
+
+    @classmethod
+    def of_tree(cls, tree: ast.Module, file: str) -> Source:
+        """Some statements of a module that is parsed already."""
+        made = cls.__new__(cls)
+        made.file, made.tree = file, tree
+        made._index()
+        return made
+
+    def _index(self) -> None:
         self._names: dict[str, str] = {}
         self._constants: dict[str, ast.expr | None] = {}
         self.owners: dict[ast.AST, str] = {}
@@ -42,7 +53,7 @@ class Source:
         for child in ast.iter_child_nodes(node):
             self.owners[child] = owner
             inner = owner
-            if isinstance(child, (*Function.__args__, ast.ClassDef)):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 inner = f"{owner}.{child.name}".lstrip(".")
                 for decorator in child.decorator_list:
                     self.owners[decorator] = inner
@@ -158,7 +169,8 @@ class _Evaluation:
                 return self._name(node)
             case ast.Call():
                 return self._call(node)
-        raise UnknownValueError
+            case _:
+                raise UnknownValueError
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         if any(key is None for key in node.keys):
@@ -187,9 +199,10 @@ class _Evaluation:
                     return left * right
                 case ast.Div():
                     return left / right
+                case _:
+                    raise UnknownValueError
         except (ZeroDivisionError, OverflowError):
             raise UnknownValueError from None
-        raise UnknownValueError
 
     def _name(self, node: ast.Name) -> Any:
         bound = self._source.assigned(node.id)

@@ -138,6 +138,7 @@ def _stop(draft: Draft, source: Source, given: dict[str, ast.expr], line: int, w
         draft.default("deadline_ms", None, "stop names no time")
     else:
         draft.given("deadline_ms", stop.deadline_ms, node.lineno, "stop")
+        draft.soft_deadline()
     _attempts(draft, stop, node.lineno, wait)
     if stop.asks_after:
         draft.note(

@@ -57,7 +57,8 @@ def wait_of(source: Source, node: ast.expr) -> Wait:
     given = {key: source.value(each) for key, each in arguments(node, _ORDERS[name]).items()}
     if not all(isinstance(value, (int, float)) for value in given.values()):
         raise UnknownValueError
-    return _BUILDERS[name](given)
+    built: Wait = _BUILDERS[name](given)
+    return built
 
 
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -147,7 +148,7 @@ def _sum(parts: list[Wait]) -> Wait:
     drawn = ranges[0] if ranges else Wait()
     shift = fixed + drawn.min_delay_ms
     spread = drawn.base_delay_ms - drawn.min_delay_ms
-    jitter = {"jitter": "additive", "jitter_ms": spread} if spread else {}
+    jitter: dict[str, Any] = {"jitter": "additive", "jitter_ms": spread} if spread else {}
     if not growing:
         return Wait(base_delay_ms=shift, **jitter)
     base = growing[0]

@@ -34,10 +34,11 @@ class Text:
         """The value at `path`, None where there is none."""
         value = self.data
         for step in path:
-            if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int) and step < len(value)):
-                value = value[step]
+            if isinstance(value, list):
+                is_item = isinstance(step, int) and step < len(value)
+                value = value[step] if is_item else None  # type: ignore[index]
             else:
-                return None
+                value = value.get(step) if isinstance(value, dict) else None
         return value
 
     def where(self, path: Path) -> str:

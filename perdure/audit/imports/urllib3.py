@@ -17,7 +17,13 @@ RETRY = ("urllib3.Retry", "urllib3.util.Retry", "urllib3.util.retry.Retry", "Ret
 POOLS = ("urllib3.PoolManager", "urllib3.HTTPConnectionPool", "urllib3.HTTPSConnectionPool")
 POOLS_SHORT = ("PoolManager", "HTTPConnectionPool", "HTTPSConnectionPool", "ProxyManager")
 ADAPTER = ("requests.adapters.HTTPAdapter", "HTTPAdapter")
-ORDER = ["total", "connect", "read", "redirect", "status", "other", "allowed_methods", "status_forcelist", "backoff_factor", "backoff_max", "raise_on_redirect", "raise_on_status", "history", "respect_retry_after_header", "remove_headers_on_redirect", "backoff_jitter", "retry_after_max"]
+ORDER = tuple(
+    """
+    total connect read redirect status other allowed_methods status_forcelist backoff_factor
+    backoff_max raise_on_redirect raise_on_status history respect_retry_after_header
+    remove_headers_on_redirect backoff_jitter retry_after_max
+    """.split()  # noqa: SIM905
+)
 RENAMED = {"method_whitelist": "allowed_methods"}
 TOTAL_DEFAULT = 10
 POOL_RETRIES_DEFAULT = 3
@@ -105,7 +111,7 @@ def _number(draft: Draft, source: Source, call: ast.Call, kind: str) -> None:
 
 def _retry(draft: Draft, source: Source, call: ast.Call) -> None:
     try:
-        given = arguments(call, tuple(ORDER))
+        given = arguments(call, ORDER)
     except UnknownValueError:
         given = {each.arg: each.value for each in call.keywords if each.arg}
         draft.note("NOT_STATICALLY_KNOWN", f"arguments hidden by * ({source.file}:{call.lineno})")
@@ -145,7 +151,9 @@ def _counters(draft: Draft, source: Source, given: dict[str, ast.expr], line: in
         return
     # What a failure of some kind allows, the most patient kind counted.
     retries = max(int(total) if each is None else min(int(total), int(each)) for each in kinds)
-    draft.note("ATTEMPTS_ARE_RETRIES", f"total counts retries: {retries + 1} tries")
+    own = ", ".join(f"{name} {values[name]}" for name in values if name != "total")
+    less = f"; of one kind of failure fewer: {own}" if own else ""
+    draft.note("ATTEMPTS_ARE_RETRIES", f"total counts retries: {retries + 1} tries{less}")
     if "total" in given or any(each is not None for each in kinds):
         draft.given("attempts", retries + 1, line, f"total {total}")
     else:
@@ -193,8 +201,8 @@ def _conditions(draft: Draft, source: Source, given: dict[str, ast.expr], line: 
         if longest > RETRY_AFTER_SENSIBLE_S:
             draft.note(
                 "RETRY_AFTER_TOO_LONG",
-                f"a Retry-After is slept out up to {longest / 3600:g} h: set retry_after_max to what "
-                "the caller is ready to wait",
+                f"a Retry-After is slept out up to {longest / 3600:g} h: set retry_after_max to "
+                "what the caller is ready to wait",
             )
     draft.either("retry_on", conditions if statuses else None, line, conditions, "status_forcelist")
     if "allowed_methods" not in given:
