@@ -1,4 +1,4 @@
-"""Replay: what eviction leaves behind, what comes from outside, and where time and chance come from."""
+"""Replay: what eviction leaves behind, what is raised from outside, and time and chance."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def test_an_evicted_workflow_leaves_no_command_no_warning_and_no_object(history,
 
 
 def test_a_closed_replay_takes_no_more_events(history):
-    run = history(busy, answers=busy_answers)
+    async def two():
+        return [await workflow.execute_activity("work", n) for n in range(2)]
+
+    run = history(two)
     run.replayer.feed(run.events)
     run.replayer.close()
 
