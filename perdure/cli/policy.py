@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli import output, policy_import
+from perdure.cli import output, policy_import, policy_pictures
 from perdure.cli.options import AsJson
 from perdure.cli.policy_options import (
     AsMarkdown,
@@ -147,3 +147,4 @@ def report(
 
 
 policy_import.add_to(app)
+policy_pictures.add_to(app)

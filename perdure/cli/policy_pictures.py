@@ -1,0 +1,93 @@
+"""`perdure policy simulate` and `plot`: a chain under load, and in pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perdure.cli import output
+from perdure.cli.options import AsJson
+from perdure.cli.policy_options import File, Rate, chain_of, say_json
+
+EXAMPLE = "\b\nExample:\n  perdure policy "
+REQUESTS_MAX = 5_000_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds these commands to `perdure policy`."""
+    app.command(epilog=f"{EXAMPLE}simulate chain.json --clients 1000 --outage-ms 60000 --seed 7")(
+        simulate
+    )
+
+
+def simulate(
+    file: File,
+    clients: Annotated[
+        int, typer.Option(min=1, max=1_000_000, metavar="N", help="How many there are.")
+    ] = 1_000,
+    rate: Annotated[
+        float, typer.Option(min=0.0, metavar="R", help="Requests per second of each client.")
+    ] = 0.1,
+    duration_ms: Annotated[
+        float, typer.Option(min=1_000.0, max=86_400_000.0, metavar="MS", help="Simulated time.")
+    ] = 600_000.0,
+    outage_start_ms: Annotated[
+        float, typer.Option(min=0.0, metavar="MS", help="When the innermost dependency fails.")
+    ] = 120_000.0,
+    outage_ms: Annotated[
+        float, typer.Option(min=0.0, metavar="MS", help="For how long it fails.")
+    ] = 60_000.0,
+    latency_ms: Annotated[
+        float, typer.Option(min=0.0, metavar="MS", help="How long it takes to answer.")
+    ] = 20.0,
+    hangs: Annotated[
+        bool, typer.Option("--hangs", help="In the outage it does not answer at all.")
+    ] = False,
+    together: Annotated[
+        bool,
+        typer.Option("--together", help="Every client sends one request as the outage begins."),
+    ] = False,
+    every_layer: Annotated[
+        bool, typer.Option("--every-layer", help="Every layer fails at the failure rate.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Same seed, same numbers.")] = 0,
+    failure_rate: Rate = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT", help="Draw it: a .svg or .png file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the chain under load with an outage: calls per second at the innermost dependency.
+
+    As it is, without jitter, with full jitter, with a retry budget, and with a circuit breaker.
+    Exit code 1: the simulation does not agree with the formulas.
+    """
+    from perdure.audit import experiment
+    from perdure.audit.simulation import Load
+
+    if clients * rate * duration_ms / 1_000 > REQUESTS_MAX:
+        raise typer.BadParameter(
+            f"that is more than {REQUESTS_MAX} requests: lower --clients, --rate or --duration-ms"
+        )
+    load = Load(
+        clients=clients,
+        requests_per_s=rate,
+        duration_ms=duration_ms,
+        outage_start_ms=outage_start_ms,
+        outage_ms=outage_ms,
+        latency_ms=latency_ms,
+        hangs=hangs,
+        together=together,
+        every_layer_fails=every_layer,
+    )
+    with output.reported():
+        found = experiment.experiment(chain_of(file, failure_rate, None), load, seed)
+    if as_json:
+        say_json(experiment.as_json(found))
+    else:
+        output.say(experiment.table(found))
+    agrees = all(each.holds for each in found.agreements)
+    raise typer.Exit(output.OK if agrees else output.FAILED)
