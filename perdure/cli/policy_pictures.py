@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perdure.cli import output
 from perdure.cli.options import AsJson
-from perdure.cli.policy_options import File, Rate, chain_of, say_json
+from perdure.cli.policy_options import File, Limit, Rate, chain_of, say_json
+
+if TYPE_CHECKING:
+    from perdure.audit.pictures.scene import Scene
 
 EXAMPLE = "\b\nExample:\n  perdure policy "
 REQUESTS_MAX = 5_000_000
@@ -20,6 +23,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=f"{EXAMPLE}simulate chain.json --clients 1000 --outage-ms 60000 --seed 7")(
         simulate
     )
+    app.command(epilog=f"{EXAMPLE}plot chain.json -o chain.png")(plot)
 
 
 def simulate(
@@ -89,5 +93,49 @@ def simulate(
         say_json(experiment.as_json(found))
     else:
         output.say(experiment.table(found))
+    if out is not None:
+        from perdure.audit.pictures.load_picture import picture
+
+        draw(picture(found), out, 1.5)
     agrees = all(each.holds for each in found.agreements)
     raise typer.Exit(output.OK if agrees else output.FAILED)
+
+
+def plot(
+    file: File,
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="OUT", help="A .svg or .png file."),
+    ] = Path("chain.svg"),
+    scale: Annotated[
+        float, typer.Option(min=0.5, max=4.0, metavar="X", help="PNG: pixels per unit.")
+    ] = 1.5,
+    failure_rate: Rate = None,
+    max_amplification: Limit = None,
+) -> None:
+    """Draw the delay bands of every retry, the worst case as a timeline, and the cliff."""
+    from perdure.audit.pictures.chain_picture import picture
+    from perdure.audit.review import audit
+
+    with output.reported():
+        review = audit(chain_of(file, failure_rate, max_amplification))
+    draw(picture(review), out, scale)
+
+
+def draw(scene: Scene, out: Path, scale: float) -> None:
+    """The scene as SVG or PNG, as the file's name says."""
+    if out.suffix.lower() == ".svg":
+        from perdure.audit.pictures.svg import svg
+
+        data = svg(scene).encode()
+    elif out.suffix.lower() == ".png":
+        from perdure.audit.pictures.png import png
+
+        data = png(scene, scale)
+    else:
+        raise typer.BadParameter(f"-o: {out} must end in .svg or .png")
+    try:
+        out.write_bytes(data)
+    except OSError as problem:
+        raise output.fail(f"{out} can't be written: {problem.strerror}", output.USAGE) from None
+    output.note(f"written to {out}")

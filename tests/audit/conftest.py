@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from perdure.audit.chain import parse_chain
+from perdure.audit.chain import Chain, as_data, parse_chain
 from perdure.audit.example import CHECKOUT
+from perdure.audit.imports.kinds import Said, chain
 from perdure.audit.review import Review, audit
 from perdure.cli.main import run
 
@@ -76,3 +77,27 @@ def sound():
         } | over
 
     return layer
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """The chain of a text of some kind; it has passed through JSON as `check` reads it."""
+
+    def read(kind: str, text: str, name: str = "settings.yaml", **said: Any) -> Chain:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        found = chain(kind, str(path), Said(**said))
+        assert parse_chain(json.loads(json.dumps(as_data(found)))) == found
+        return found
+
+    return read
+
+
+@pytest.fixture
+def codes_in():
+    """The codes found in one layer of a chain."""
+
+    def codes(found: Chain, index: int = 0) -> set[str]:
+        return {each.code for each in audit(found).of(index)}
+
+    return codes

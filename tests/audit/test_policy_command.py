@@ -10,7 +10,7 @@ import pytest
 
 from perdure.cli.main import run
 
-COMMANDS = ("check", "self-test", "fix", "report", "import", "snippet", "app")
+COMMANDS = ("check", "self-test", "fix", "report", "import", "snippet", "app", "simulate", "plot")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
