@@ -171,7 +171,7 @@ def test_the_largest_multiplier_overflows_nothing(review_of):
             assert all(math.isfinite(number) for number in numbers)
 
 
-def decorrelated_means(base, cap, retries, runs=40_000):
+def decorrelated_means(base, cap, retries, runs=15_000):
     dice, sums = random.Random(11), [0.0] * retries
     for _ in range(runs):
         previous = base
@@ -185,7 +185,7 @@ def decorrelated_means(base, cap, retries, runs=40_000):
 def test_decorrelated_means_under_a_cap_agree_with_draws(cap):
     found = ranges(attempts=9, base_delay_ms=100, max_delay_ms=cap, jitter="decorrelated")
     drawn = decorrelated_means(100, cap, 8)
-    assert [mean for _, mean, _ in found] == pytest.approx(drawn, rel=0.02)
+    assert [mean for _, mean, _ in found] == pytest.approx(drawn, rel=0.03)
     assert [most for _, _, most in found] == [min(cap, 100 * 3**k) for k in range(1, 9)]
 
 

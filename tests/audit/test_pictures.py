@@ -13,6 +13,7 @@ from perdure.audit.pictures.axes import length_ticks, scale
 from perdure.audit.pictures.png import png
 from perdure.audit.pictures.scene import Box, Label, Line, Path, Scene, text_width
 from perdure.audit.pictures.svg import svg
+from perdure.audit.repair import repair
 from perdure.audit.review import audit
 from perdure.audit.simulation import Load
 
@@ -34,6 +35,18 @@ def overlaps(scene):
             a, b = edges(one), edges(other)
             if a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]:
                 found.append((one.text, other.text))
+    return found
+
+
+def crossed(scene):
+    """Labels that a strong upright line passes through."""
+    strong = [each for each in scene.shapes if isinstance(each, Line) and each.width >= 2]
+    found = []
+    for label in (shape for shape in scene.shapes if isinstance(shape, Label)):
+        left, right, top, bottom = edges(label)
+        for line in strong:
+            if left < line.x1 < right and line.x1 == line.x2 and line.y1 < bottom and top < line.y2:
+                found.append(label.text)
     return found
 
 
@@ -61,10 +74,13 @@ WILD = [
 ]
 
 
-@pytest.fixture(params=[*range(len(WILD)), "checkout"])
+@pytest.fixture(params=[*range(len(WILD)), "checkout", "repaired"])
 def chain_scene(request, checkout):
-    data = checkout if request.param == "checkout" else WILD[request.param]
-    return chain_picture.picture(audit(parse_chain(data)))
+    data = WILD[request.param] if isinstance(request.param, int) else checkout
+    chain = parse_chain(data)
+    return chain_picture.picture(
+        repair(chain).after if request.param == "repaired" else audit(chain)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +92,7 @@ def load_scene():
 
 def test_no_label_of_a_chains_picture_lies_on_another_or_outside(chain_scene):
     assert overlaps(chain_scene) == []
+    assert crossed(chain_scene) == []
     assert outside(chain_scene) == []
 
 

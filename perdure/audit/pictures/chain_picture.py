@@ -20,6 +20,7 @@ from perdure.audit.pictures.scene import (
     Scene,
     Shape,
     clipped,
+    text_width,
 )
 from perdure.audit.review import Review
 
@@ -133,8 +134,11 @@ def _call(
     else:
         limit_x = axis.at(caller.per_try_timeout_ms) if caller and caller.per_try_timeout_ms else 0
         shapes += _tries(layer, its, its.worst_case_ms, axis, (top, limit_x))
-        x = axis.at(its.worst_case_ms)
-        shapes.append(Label(x + 5, top + 20, words.length(its.worst_case_ms), 11, bold=True))
+        text = words.length(its.worst_case_ms)
+        x = axis.at(its.worst_case_ms) + 5
+        if x - 5 <= limit_x <= x + text_width(text, 11) + 3:
+            x = limit_x + 5  # Beside the line that would cross it.
+        shapes.append(Label(x, top + 20, text, 11, bold=True))
     limit = caller.per_try_timeout_ms if caller is not None else None
     if limit is not None and limit <= axis.most:
         x = axis.at(limit)

@@ -96,10 +96,12 @@ def _panel(
 
 
 def _times(across: Scale, start: float, y: float) -> list[Shape]:
+    step = across.ticks(8)[1]
+    first = -(-start // step) * step
+    ticks = [first + step * index for index in range(int((start + across.most - first) / step) + 1)]
     shapes: list[Shape] = []
-    ticks = across.ticks(8)
-    for value, text in zip(ticks, length_ticks([start + each for each in ticks]), strict=True):
-        x = across.at(value)
+    for value, text in zip(ticks, length_ticks(ticks), strict=True):
+        x = across.at(value - start)
         shapes.append(Line(x, y, x, y + 4))
         shapes.append(Label(x, y + 18, text, 11, "middle"))
     return shapes
