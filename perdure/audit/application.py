@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from perdure.activity import Definition
 from perdure.audit import words
 from perdure.audit.chain import Chain, Layer, parse_layer
 from perdure.audit.delays import delays, total
-from perdure.audit.imports import activities, tenacity, urllib3
+from perdure.audit.imports import activities, botocore, tenacity, urllib3
 from perdure.audit.imports.draft import Draft
 from perdure.audit.imports.python_source import Function, Source
 from perdure.audit.review import Review, audit
@@ -126,51 +127,61 @@ def _option_lines(function: Function | None) -> dict[str, int]:
 
 def _clients_in(source: Source, function: Function) -> list[Layer]:
     """Policies of HTTP clients and retry loops that this function makes, carries or uses."""
-    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-    parts: list[ast.stmt] = [
-        node
-        for node in source.tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or _binds_one_of(node, used)
-    ]
-    helpers = [
-        node
-        for node in source.tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name in used
-        and node is not function
-    ]
-    module = ast.Module(body=[*parts, *helpers, function], type_ignores=[])
-    part = Source.of_tree(module, source.file)
-    found: list[Layer] = []
-    for kind in (tenacity.layers, _requests):
+    body = _reached(source, function)
+    part = Source.of_tree(ast.Module(body=body, type_ignores=[]), source.file)
+    has_adapter = any(True for _ in part.calls(*urllib3.ADAPTER))
+    http = "requests" if has_adapter else "urllib3"
+    found = []
+    for read in (
+        partial(tenacity.layers, [part]),
+        partial(urllib3.layers, [part], http),
+        partial(botocore.of_source, part),
+    ):
         try:
-            found += kind([part])
+            layers = read()
         except InvalidArgument:  # There is none of this kind in it.
             continue
-    return _once_each(found)
+        if layers:
+            # Of one kind they stand side by side: the most patient counts.
+            found.append(max(layers, key=lambda layer: layer.attempts))
+    return found
 
 
-def _requests(sources: list[Source]) -> list[Layer]:
-    return urllib3.layers(sources, "requests")
+def _reached(source: Source, function: Function) -> list[ast.stmt]:
+    """The statements of the module that this function's code leads to, and itself."""
+    used = _names(function)
+    body: list[ast.stmt] = [
+        node for node in source.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    waiting = [node for node in source.tree.body if node not in body and node is not function]
+    while hit := [node for node in waiting if _binds_one_of(node, used)]:
+        body += hit
+        waiting = [node for node in waiting if node not in hit]
+        for node in hit:
+            used |= _names(node)
+    return [*body, function]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _binds_one_of(node: ast.stmt, names: set[str]) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name in names and not _is_activity(node)
     targets = node.targets if isinstance(node, ast.Assign) else []
     if isinstance(node, ast.AnnAssign):
         targets = [node.target]
     bound = {target.id for target in targets if isinstance(target, ast.Name)}
     # session.mount("https://", HTTPAdapter(…)) sets what a used name does.
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        bound = {each.id for each in ast.walk(node.value.func) if isinstance(each, ast.Name)}
+        bound = _names(node.value.func)
     return bool(bound & names)
 
 
-def _once_each(layers: list[Layer]) -> list[Layer]:
-    found: list[Layer] = []
-    for layer in layers:
-        if layer not in found:
-            found.append(layer)
-    return found
+def _is_activity(function: Function) -> bool:
+    """Whether it is another activity: called directly it is a plain function, and rare."""
+    return any("define" in ast.unparse(each) for each in function.decorator_list)
 
 
 def _outage(draft: Draft, settings: Settings) -> None:

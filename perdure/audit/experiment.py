@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from perdure.audit import words
 from perdure.audit.chain import Breaker, Budget, Chain, Layer
 from perdure.audit.figures import cascading
+from perdure.audit.limits import SLOT_MS, WINDOW_SLOTS
 from perdure.audit.simulation import BUCKET_MS, Load, Measured, simulate
 from perdure.errors import InvalidArgument
 
+LAYERS_MAX = 100
 VALIDATION_REQUESTS = 20_000
 # Of ten thousand right simulations, fewer than one is further off.
 ERRORS_ALLOWED = 4.0
@@ -55,6 +57,8 @@ def experiment(chain: Chain, load: Load, seed: int) -> Experiment:
         raise InvalidArgument(
             "these layers stand side by side and are no chain: choose one, with import --only"
         )
+    if len(chain.layers) > LAYERS_MAX:
+        raise InvalidArgument(f"at most {LAYERS_MAX} layers are simulated")
     return Experiment(
         load=load,
         seed=seed,
@@ -149,7 +153,22 @@ def table(found: Experiment) -> str:
             f"  {each.what}: {each.measured:.3f} ± {each.standard_error:.3f}, formula "
             f"{each.formula:.3f}: {verdict}"
         )
+    lines += _idle_breakers(found)
     return "\n".join(lines)
+
+
+def _idle_breakers(found: Experiment) -> list[str]:
+    """Breakers of the chain as it is that this much traffic never trips."""
+    load = found.load
+    window_s = WINDOW_SLOTS * SLOT_MS / 1_000
+    calls = load.clients * load.requests_per_s * window_s
+    return [
+        f"BREAKER_CANNOT_TRIP: {layer.name!r} sees about {words.count(calls)} requests in "
+        f"{words.count(window_s)} s, its breaker needs {layer.circuit_breaker.min_calls} calls: "
+        "lower min_calls"
+        for layer in found.variants[0].chain.layers
+        if layer.circuit_breaker is not None and layer.circuit_breaker.min_calls > calls
+    ]
 
 
 def _row(variant: Variant, load: Load) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 from perdure.audit import codes
 from perdure.audit.findings import Finding
@@ -50,11 +51,11 @@ def _rule(code: str) -> dict[str, Any]:
 
 def _result(review: Review, each: Finding, rule: int, file: str) -> dict[str, Any]:
     layer = review.chain.layers[each.layer]
-    place: dict[str, Any] = {"artifactLocation": {"uri": "stdin" if file == "-" else file}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": "stdin" if file == "-" else quote(file)}}
     for origin in (layer.origin or {}).values():
         if found := _PLACE.match(origin):
             place = {
-                "artifactLocation": {"uri": found["file"]},
+                "artifactLocation": {"uri": quote(found["file"])},
                 "region": {"startLine": max(1, int(found["line"]))},
             }
             break

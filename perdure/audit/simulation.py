@@ -19,7 +19,7 @@ from perdure.audit.delays import delays
 from perdure.audit.limits import RunningBreaker, RunningBudget
 
 BUCKET_MS = 100.0
-CALLS_MAX = 20_000_000
+CALLS_MAX = 5_000_000
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

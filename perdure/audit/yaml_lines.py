@@ -10,6 +10,8 @@ import yaml
 
 Path = tuple[str | int, ...]
 
+DEPTH_MAX = 100
+
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -34,7 +36,7 @@ def documents(text: str, count_max: int = 1_000) -> list[tuple[Any, dict[Path, i
             assert node is not None
             if len(found) == count_max:
                 raise ValueError("more than one document")
-            lines = dict(_lines(node, ()))
+            lines = dict(_lines(node, (), set()))
             found.append((loader.construct_document(node), lines))
     except yaml.YAMLError as problem:
         raise ValueError(_one_line(problem)) from None
@@ -45,14 +47,21 @@ def documents(text: str, count_max: int = 1_000) -> list[tuple[Any, dict[Path, i
     return found or [(None, {})]
 
 
-def _lines(node: yaml.Node, path: Path, depth: int = 0) -> Iterator[tuple[Path, int]]:
-    """Paths with lines; a node that an alias repeats is listed where it is first read from."""
-    if depth > 100:
+def _lines(
+    node: yaml.Node, path: Path, known: set[int], depth: int = 0
+) -> Iterator[tuple[Path, int]]:
+    """Paths with lines. A node that aliases repeat is gone into once: a few of them, nested, would
+    stand for more paths than there is memory.
+    """
+    if depth > DEPTH_MAX:
         raise ValueError("nested too deeply")
     yield path, node.start_mark.line + 1
+    if id(node) in known:
+        return
+    known.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _lines(item, (*path, index), depth + 1)
+            yield from _lines(item, (*path, index), known, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         seen: set[tuple[str, str]] = set()
         for key, value in node.value:
@@ -60,7 +69,7 @@ def _lines(node: yaml.Node, path: Path, depth: int = 0) -> Iterator[tuple[Path, 
             if (key.tag, name) in seen and key.tag != _MERGE:
                 raise DuplicateKeyError(f"{json.dumps(name)} (line {key.start_mark.line + 1})")
             seen.add((key.tag, name))
-            yield from _lines(value, (*path, name), depth + 1)
+            yield from _lines(value, (*path, name), known, depth + 1)
 
 
 def _one_line(problem: yaml.YAMLError) -> str:

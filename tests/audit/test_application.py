@@ -179,6 +179,47 @@ def pay():
     assert "RETRY_TOWER" in flags["pay"]
 
 
+def test_a_client_is_found_behind_the_names_that_lead_to_it(policy, shop):
+    text = """\
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+from perdure import activity
+
+retry = Retry(total=4, backoff_factor=1)
+adapter = HTTPAdapter(max_retries=retry)
+session = requests.Session()
+session.mount("http://", adapter)
+session.mount("https://", adapter)
+other = HTTPAdapter(max_retries=9)
+
+@activity.define
+def pay():
+    session.post("https://pay", timeout=1)
+"""
+    _, report, _ = audited(policy, shop(text))
+    assert [layer["attempts"] for layer in report["activities"][0]["layers"]] == [5, 5]
+
+
+def test_an_sdk_that_retries_by_itself_below_an_activity_is_a_hidden_layer(policy, shop):
+    pytest.importorskip("botocore")
+    text = """\
+from perdure import activity
+
+class boto3:
+    client = staticmethod(lambda name: None)
+
+s3 = boto3.client("s3")
+
+@activity.define
+def store():
+    s3.put_object()
+"""
+    _, report, flags = audited(policy, shop(text))
+    assert len(report["activities"][0]["layers"]) == 2
+    assert "HIDDEN_LAYER" in flags["store"]
+
+
 def test_a_module_that_is_not_there_is_exit_code_2(policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = policy("app", "no_such_module")

@@ -139,3 +139,14 @@ def test_a_lone_surrogate_in_a_name_does_not_break_the_output(policy, chain_file
     code, out, err = policy("check", file)
     assert code == 1, err
     assert "a?b" in out
+
+
+BOMB = "a0: &a0 [1]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30)
+)
+
+
+def test_a_small_file_that_stands_for_a_huge_one_is_refused_at_once(policy, chain_file):
+    assert policy("check", chain_file(BOMB, "bomb.yaml"))[0] == 2
+    assert policy("import", "envoy", chain_file(BOMB, "bomb.yaml"))[0] == 2
+    assert policy("check", chain_file("a: &a [*a]\n", "loop.yaml"))[0] == 2

@@ -189,6 +189,14 @@ def test_the_command_prints_variants_and_agreement(policy, chain_file, sound):
     assert len(data["variants"][0]["calls_per_bucket"]) == 300
 
 
+def test_a_breaker_with_too_little_traffic_is_told(policy, chain_file, sound):
+    breaker = {"circuit_breaker": {"min_calls": 20}}
+    file = chain_file({"layers": [sound(**breaker)]})
+    short = ["--duration-ms", "10000", "--clients", "10"]
+    assert "BREAKER_CANNOT_TRIP" in policy("simulate", file, *short)[1]
+    assert "BREAKER_CANNOT_TRIP" not in policy("simulate", file, *short, "--rate", "5")[1]
+
+
 def test_layers_side_by_side_can_t_be_simulated(policy, chain_file, sound):
     code, _, err = policy("simulate", chain_file({"layers": [sound()], "alternatives": True}))
     assert code == 2

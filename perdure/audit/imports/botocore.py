@@ -63,6 +63,11 @@ def layers(file: str, version: str = "", service: str = "") -> list[Layer]:
     return found
 
 
+def of_source(source: Source) -> list[Layer]:
+    """A layer for every client in this source; none is no error."""
+    return [_layer(told, source.file, "", "") for told in _of_source(source)]
+
+
 def version_here() -> str:
     """The botocore version that is installed here, "" without one. It is not imported."""
     try:

@@ -11,6 +11,9 @@ from perdure.errors import InvalidArgument
 
 Path = tuple[str | int, ...]
 
+VALUES_MAX = 1_000_000
+DEPTH_MAX = 100
+
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|us|ns|s|m|h)")
 _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
 
@@ -47,14 +50,22 @@ class Text:
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, dict[Any, Any]]]:
         """Every map at or below `path`, outer ones first."""
-        value = self.get(path) if path else self.data
+        yield from self._walk(path, self.get(path) if path else self.data, [0])
+
+    def _walk(
+        self, path: Path, value: Any, walked: list[int]
+    ) -> Iterator[tuple[Path, dict[Any, Any]]]:
+        # YAML's aliases make a small file stand for a huge one.
+        walked[0] += 1
+        if walked[0] > VALUES_MAX or len(path) > DEPTH_MAX:
+            raise InvalidArgument(f"{self.file} holds too much, or is nested too deeply")
         if isinstance(value, dict):
             yield path, value
-            for key in value:
-                yield from self.walk((*path, key))
+            for key, each in value.items():
+                yield from self._walk((*path, key), each, walked)
         elif isinstance(value, list):
-            for index in range(len(value)):
-                yield from self.walk((*path, index))
+            for index, each in enumerate(value):
+                yield from self._walk((*path, index), each, walked)
 
     def duration_ms(self, path: Path) -> float | None:
         """A duration ("1.5s", "250ms", or seconds and nanos), None where none is given."""
