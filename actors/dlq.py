@@ -17,8 +17,8 @@ from perdure import views
 from perdure.core.boot import Boot
 from perdure.core.commands import Refusal
 from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
-from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, ListDead
-from perdure.core.records import Record
+from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, Feed, ListDead
+from perdure.core.records import Group
 from perdure.core.state import Execution
 from perdure.errors import InvalidArgument
 
@@ -45,10 +45,16 @@ class Dlq(Follower):
         """Begin."""
         self._letters.load(executions)
 
-    def on_records(self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record]) -> None:
-        """Follow the log."""
-        for record in records:
-            self._letters.apply(workflow_id, record, n)
+    def on_commit(self, n: int, at_ms: int, groups: Sequence[Group]) -> None:
+        """Look again where something died, or had."""
+        for group in groups:
+            if self._letters.concerns(group.workflow_id, group.records):
+                execution = self.reader.execution(group.workflow_id)
+                self._letters.refresh(group.workflow_id, execution)
+
+    def needs(self, feed: Feed) -> bool:
+        """Most commits are not about dead letters, and history has said so."""
+        return feed.dead_letters
 
     def on_other(self, sender: str, head: bytes, message: Any) -> None:
         """Somebody wants a list."""

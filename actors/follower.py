@@ -13,7 +13,7 @@ import msgspec
 from actors.mailbox import Mailbox
 from perdure.core.limits import PROTOCOL_VERSION
 from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcome
-from perdure.core.records import Record, decode_body
+from perdure.core.records import Group, decode_body
 from perdure.core.state import Execution
 from perdure.store.sqlite import SqliteReader
 
@@ -38,10 +38,12 @@ class Follower(Mailbox):
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
         """Everything that is open, as of commit `n`; the first thing to hear."""
 
-    def on_records(
-        self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record]
-    ) -> None:
-        """What commit `n` states about one workflow."""
+    def on_commit(self, n: int, at_ms: int, groups: Sequence[Group]) -> None:
+        """What commit `n` states, by workflow; nothing was missed since the last one."""
+
+    def needs(self, feed: Feed) -> bool:
+        """Whether to look into this commit. One that was not needed counts as reached."""
+        return True
 
     def on_history(self, incarnation: str) -> None:
         """History is there and may be asked: send again what is unanswered."""
@@ -97,7 +99,10 @@ class Follower(Mailbox):
             self._read_log()
             if message.n <= self.reached:
                 return
-        self._apply(message.body)
+        if self.needs(message):
+            self._apply(message.body)
+        else:
+            self.reached = message.n
 
     def _read_log(self) -> None:
         """Catch up from the store: what was lost on the way, or committed before we followed."""
@@ -110,7 +115,5 @@ class Follower(Mailbox):
 
     def _apply(self, raw: bytes) -> None:
         body = decode_body(raw)
-        n, at_ms = body.n, body.at_ms
-        for group in body.groups:
-            self.on_records(n, at_ms, group.workflow_id, group.records)
-        self.reached = n
+        self.on_commit(body.n, body.at_ms, body.groups)
+        self.reached = body.n

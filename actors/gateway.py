@@ -166,13 +166,13 @@ class Gateway(ClientSide):
 
     def on_message(self, sender: str, head: bytes, message: Any) -> None:
         """An answer to one of our questions."""
+        if isinstance(message, Answer) and sender == self.peers.get(HISTORY):
+            self._answered_by_history(message)
+            return
         role = sender.partition(".")[0]
         if self.peers.get(role) != sender:
             return  # Of an incarnation whose requests were answered UNAVAILABLE already.
         match message:
-            case Answer() if role == HISTORY:
-                self._newest = max(self._newest, message.commit)
-                self._answered_by_history(message)
             case Answer():
                 entry = self._peer_open[role].pop(message.n, None)
                 if entry is not None:
@@ -191,6 +191,8 @@ class Gateway(ClientSide):
                 pass  # The feed is not for us.
 
     def _answered_by_history(self, message: Answer) -> None:
+        if message.commit > self._newest:
+            self._newest = message.commit
         if message.n >= WATCH_FROM:
             entry = self._watches.pop(message.n, None)
         else:
@@ -210,12 +212,11 @@ class Gateway(ClientSide):
     # --- handle: requests -------------------------------------------------------
     def carry_out(self, entry: Open) -> None:
         """Ask whoever knows; what is refused before that is raised."""
-        request = entry.request
+        request, reader = entry.request, self._reader
         args = request.args
         if isinstance(args, wire.WorkerEndpoint):
             self.answer(entry, {"endpoint": self.boot.workers_endpoint})
             return
-        reader = self._reader
         if reader is None or not self._history:
             # Also for what only looks: before history's first commit nothing read is sure to stay.
             raise errors.Unavailable("the node is starting")
@@ -223,12 +224,12 @@ class Gateway(ClientSide):
             self.send(HISTORY, self._asks.ask(command_of(request), self.now_ms(), entry))
             return
         match args:
+            case wire.GetResult() if args.wait_ms:
+                self._put_watch(entry, args.workflow_id)
+                self.set_deadline(entry, args.wait_ms)
             case wire.Ping():
                 ping = {"version": __version__, "node": self.boot.node, "now_ms": self.now_ms()}
                 self.answer(entry, ping)
-            case wire.GetResult(wait_ms=int(wait_ms)) if wait_ms:
-                self._put_watch(entry, args.workflow_id)
-                self.set_deadline(entry, wait_ms)
             case wire.PollActivityTask():
                 self._poll(entry, args)
             case wire.RecordHeartbeat():
@@ -323,13 +324,11 @@ class Gateway(ClientSide):
     # --- handle: time -----------------------------------------------------------
     def next_timer_ms(self) -> int | None:
         """The earliest of: a wait that ends, a command or hello to send again, a session's end."""
-        times = (
-            self.next_deadline_ms(),
-            self._asks.next_ms(),
-            self._hello_ms,
-            self._workers.next_ms(),
-        )
-        return min((it for it in times if it is not None), default=None)
+        earliest = self.next_deadline_ms()
+        for due_ms in (self._asks.next_ms(), self._hello_ms, self._workers.next_ms()):
+            if due_ms is not None and (earliest is None or due_ms < earliest):
+                earliest = due_ms
+        return earliest
 
     def on_timer(self, now_ms: int) -> None:
         """Do what is due."""

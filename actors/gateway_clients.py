@@ -17,13 +17,15 @@ import msgspec
 import zmq
 
 from actors import gateway_sockets
-from actors.gateway_requests import Connection, Open, Requests, frame_of
+from actors.gateway_requests import Connection, Open, Requests
 from actors.mailbox import Mailbox
 from perdure import errors, wire
 from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.errors import PerdureError
 from perdure.store.protocol import StoreError
+
+DEADLINES_MIN = 1_000
 
 
 class ClientSide(Mailbox):
@@ -35,8 +37,10 @@ class ClientSide(Mailbox):
         self.unreadable = 0  # Requests that were no map: nothing can be answered.
         self.undelivered = 0  # Answers to clients that are gone or do not read; they ask again.
         self._doors: list[zmq.Socket[bytes]] = []
+        self._answers: list[tuple[zmq.Socket[bytes], bytes, bool, bytes]] = []
         self._numbers = itertools.count(1)
         self._deadlines: list[tuple[int, int, Open]] = []
+        self._deadlines_max = DEADLINES_MIN  # Of the list, before it is tidied.
 
     # --- what the subclass does -------------------------------------------------
     @abstractmethod
@@ -59,30 +63,32 @@ class ClientSide(Mailbox):
         return next(self._numbers)
 
     def _take_request(self, door: int, frames: list[bytes]) -> None:
-        frame = frame_of(frames)
-        form = None if frame is None else wire.form_of(frame.body)
-        if frame is None or form is None:
+        # A REQ socket puts an empty delimiter before the body, and wants it back.
+        is_delimited = len(frames) == 3 and not frames[1]
+        identity, body = frames[0], frames[-1]
+        form = wire.form_of(body) if is_delimited or len(frames) == 2 else None
+        if form is None:
             self.unreadable += 1
             return
-        same = self.requests.find(door, frame.identity, frame.body)
+        connection = self.requests.connection(door, identity)
+        same = connection.open.get(body)
         if same is not None:
             self.asked_again(same)
             return
         try:
-            request = form.read(frame.body)
+            request = form.read(body)
         except wire.Refused as refused:
-            body = refused.form.error(refused.id, refused.error)
-            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            refusal = refused.form.error(refused.id, refused.error)
+            self._transmit_to(door, identity, is_delimited, refusal)
             return
-        entry = self.requests.admit(door, frame.identity, frame.body, request, frame.is_delimited)
+        entry = self.requests.admit(connection, body, request, is_delimited)
         if entry is None:
             error = errors.ResourceExhausted(
                 f"this connection has {limits.CLIENT_REQUESTS_MAX} requests open"
             )
-            body = form.error(request.id, error)
-            self._transmit_to(door, frame.identity, frame.is_delimited, body)
+            self._transmit_to(door, identity, is_delimited, form.error(request.id, error))
             return
-        self._move(entry.connection)
+        self._move(connection)
 
     def _move(self, connection: Connection) -> None:
         """Carry out what may go now; what is answered at once may free the next."""
@@ -101,15 +107,17 @@ class ClientSide(Mailbox):
     # --- time -------------------------------------------------------------------
     def set_deadline(self, entry: Open, wait_ms: int) -> None:
         """Have `overdue` name this request when `wait_ms` have passed and it is still open."""
-        due_ms = self.now_ms() + wait_ms
-        heapq.heappush(self._deadlines, (due_ms, self.next_number(), entry))
+        deadlines = self._deadlines
+        if len(deadlines) >= self._deadlines_max:
+            # Of requests that are done, which would stay for as long as they were ready to wait.
+            deadlines[:] = [it for it in deadlines if not it[2].is_done]
+            heapq.heapify(deadlines)
+            self._deadlines_max = max(DEADLINES_MIN, 2 * len(deadlines))
+        heapq.heappush(deadlines, (self.now_ms() + wait_ms, self.next_number(), entry))
 
     def next_deadline_ms(self) -> int | None:
-        """When `overdue` has something."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][2].is_done:
-            heapq.heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
+        """When `overdue` may have something; too early where that request is done by then."""
+        return self._deadlines[0][0] if self._deadlines else None
 
     def overdue(self, now_ms: int) -> Iterator[Open]:
         """The requests whose deadline has passed, each once."""
@@ -143,6 +151,14 @@ class ClientSide(Mailbox):
             self._move(connection)
 
     def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
-        frames = (identity, b"", body) if is_delimited else (identity, body)
-        if not gateway_sockets.send(self._doors[door], *frames):
-            self.undelivered += 1
+        self._answers.append((self._doors[door], identity, is_delimited, body))
+
+    def flush(self) -> None:
+        """Answers leave together: each alone would wake ZeroMQ's thread anew."""
+        super().flush()
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, []
+        for door, identity, is_delimited, body in answers:
+            if not gateway_sockets.send(door, identity, body, is_delimited=is_delimited):
+                self.undelivered += 1

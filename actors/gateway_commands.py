@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from perdure import errors, values, wire
@@ -27,51 +28,75 @@ from perdure.core.state import Status
 
 def command_of(request: wire.Request) -> AnyCommand:
     """What history is asked. InvalidArgument naming the field where a payload is no value."""
-    args, form = request.args, request.form
-    match args:
-        case wire.StartWorkflow():
-            payload = form.payload(args.input, "input")
-            return StartWorkflow(
-                args.workflow_id,
-                args.type,
-                args.task_queue,
-                payload,
-                args.request_id,
-                values.digest(payload, args.type, args.task_queue),
-            )
-        case wire.RedriveDeadLetter():
-            return RedriveDeadLetter(args.workflow_id, args.activity_id, args.request_id)
-        case wire.FailDeadLetter():
-            return FailDeadLetter(args.workflow_id, args.activity_id, args.request_id)
-        case wire.CompleteDeadLetter():
-            result = form.payload(args.result, "result")
-            return CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id)
-        case wire.CompleteActivityTask():
-            return CompleteActivity(args.token, form.payload(args.result, "result"))
-        case wire.FailActivityTask():
-            return FailActivity(args.token, args.failure.to_failure())
-        case _:
-            raise AssertionError(f"{request.op} is no command")
+    return _COMMANDS[type(request.args)](request.form, request.args)
+
+
+def _start(form: wire.Form, args: wire.StartWorkflow) -> AnyCommand:
+    payload = form.payload(args.input, "input")
+    digest = values.digest(payload, args.type, args.task_queue)
+    return StartWorkflow(
+        args.workflow_id, args.type, args.task_queue, payload, args.request_id, digest
+    )
+
+
+def _redrive(form: wire.Form, args: wire.RedriveDeadLetter) -> AnyCommand:
+    return RedriveDeadLetter(args.workflow_id, args.activity_id, args.request_id)
+
+
+def _fail_dead(form: wire.Form, args: wire.FailDeadLetter) -> AnyCommand:
+    return FailDeadLetter(args.workflow_id, args.activity_id, args.request_id)
+
+
+def _complete_dead(form: wire.Form, args: wire.CompleteDeadLetter) -> AnyCommand:
+    result = form.payload(args.result, "result")
+    return CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id)
+
+
+def _complete(form: wire.Form, args: wire.CompleteActivityTask) -> AnyCommand:
+    return CompleteActivity(args.token, form.payload(args.result, "result"))
+
+
+def _fail(form: wire.Form, args: wire.FailActivityTask) -> AnyCommand:
+    return FailActivity(args.token, args.failure.to_failure())
+
+
+_COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
+    wire.StartWorkflow: _start,
+    wire.RedriveDeadLetter: _redrive,
+    wire.FailDeadLetter: _fail_dead,
+    wire.CompleteDeadLetter: _complete_dead,
+    wire.CompleteActivityTask: _complete,
+    wire.FailActivityTask: _fail,
+}
 
 
 def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
     """The `ok` that answers `request`; the PerdureError raised where history refused."""
+    args = request.args
     match answer:
-        case Done(state=state):
-            return {"state": state} if isinstance(request.args, wire.FailActivityTask) else {}
-        case Started(run=run):
-            assert isinstance(request.args, wire.StartWorkflow)
-            return {"workflow_id": request.args.workflow_id, "run": run}
+        case Closed():
+            assert isinstance(args, wire.GetResult)
+            return result_of(request.form, args.workflow_id, answer)
+        case Started():
+            assert isinstance(args, wire.StartWorkflow)
+            return {"workflow_id": args.workflow_id, "run": answer.run}
+        case Done():
+            return {"state": answer.state} if isinstance(args, wire.FailActivityTask) else {}
         case Deadline():
             return {
                 "lease_deadline_ms": answer.deadline_ms,
                 "cancel_requested": answer.cancel_requested,
             }
-        case Closed():
-            assert isinstance(request.args, wire.GetResult)
-            return result_of(request.form, request.args.workflow_id, answer)
         case Refusal():
-            raise errors.from_code(answer.code, answer.message)
+            raise errors.from_code(answer.code, _message_of(args, answer))
+
+
+def _message_of(args: wire.Args, refusal: Refusal) -> str:
+    """Why not; what is not there is named."""
+    workflow_id: str | None = getattr(args, "workflow_id", None)
+    if refusal.code != errors.NotFound.code or workflow_id is None:
+        return refusal.message
+    return f"workflow {workflow_id!r}: {refusal.message}"
 
 
 def result_of(form: wire.Form, workflow_id: str, closed: Closed) -> dict[str, Any]:

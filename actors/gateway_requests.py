@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-import msgspec
-
 from perdure import wire
 from perdure.core.limits import CLIENT_REQUESTS_MAX
 
@@ -64,6 +62,7 @@ class Connection:
     def __init__(self, door: int, identity: bytes) -> None:
         self.door = door  # Which public socket it came through.
         self.identity = identity
+        # By its bytes: a request that comes again is told by them.
         self.open: dict[object, Open] = {}
         self.waiting: deque[Open] = deque()
         self.changes = 0  # Sent to history and not answered yet.
@@ -99,19 +98,17 @@ class Requests:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def find(self, door: int, identity: bytes, body: bytes) -> Open | None:
-        """The open request that consists of the very same bytes: it was sent again."""
-        connection = self._connections.get((door, identity))
-        return None if connection is None else connection.open.get(body)
+    def connection(self, door: int, identity: bytes) -> Connection:
+        """The connection of this client; a new one is kept once it has a request open."""
+        return self._connections.get((door, identity)) or Connection(door, identity)
 
     def admit(
-        self, door: int, identity: bytes, body: bytes, request: wire.Request, is_delimited: bool
+        self, connection: Connection, body: bytes, request: wire.Request, is_delimited: bool
     ) -> Open | None:
         """A new open request, in line on its connection; None where it has too many."""
-        connection = self._connections.get((door, identity))
-        if connection is None:
-            connection = self._connections[door, identity] = Connection(door, identity)
-        if len(connection.open) >= self._open_max:
+        if not connection.open:
+            self._connections[connection.door, connection.identity] = connection
+        elif len(connection.open) >= self._open_max:
             return None
         # Without an id of its own a repeat can't be told from a second request.
         key: object = object() if request.id == request.form.null else body
@@ -127,17 +124,17 @@ class Requests:
             return None
         entry = waiting[0]
         kind = entry.kind
-        if kind is Kind.LOOK or kind is Kind.HEARTBEAT:
+        if kind is Kind.CHANGE or kind is Kind.REPORT:
+            if kind is Kind.REPORT and connection.heartbeats:
+                return None
+            connection.changes += 1
+        elif kind is Kind.LOOK or kind is Kind.HEARTBEAT:
             if connection.changes:
                 return None
-        elif kind is Kind.REPORT and connection.heartbeats:
-            return None
+            if kind is Kind.HEARTBEAT:
+                connection.heartbeats += 1
         waiting.popleft()
         entry.is_sent = True
-        if kind is Kind.CHANGE or kind is Kind.REPORT:
-            connection.changes += 1
-        elif kind is Kind.HEARTBEAT:
-            connection.heartbeats += 1
         return entry
 
     def finish(self, entry: Open) -> bool:
@@ -159,20 +156,3 @@ class Requests:
     def all_open(self) -> list[Open]:
         """Every open request."""
         return [entry for it in self._connections.values() for entry in it.open.values()]
-
-
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """What a client sent, taken apart."""
-
-    identity: bytes
-    body: bytes
-    is_delimited: bool  # A REQ socket's empty delimiter was there, and goes back with the answer.
-
-
-def frame_of(frames: list[bytes]) -> Frame | None:
-    """The request in a multipart message of a DEALER or REQ; None for any other shape."""
-    if len(frames) == 2:
-        return Frame(frames[0], frames[1], False)
-    if len(frames) == 3 and not frames[1]:
-        return Frame(frames[0], frames[2], True)
-    return None

@@ -8,6 +8,7 @@ import socket as sockets
 import stat
 
 import zmq
+import zmq.backend
 
 from actors.mailbox import configure
 from perdure.core import limits
@@ -16,6 +17,8 @@ IPC = "ipc://"
 # As plain integers: combining ZeroMQ's own flags costs more than a send.
 NOW = int(zmq.NOBLOCK)
 MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+# The compiled method: what pyzmq wraps around it costs more than the sending.
+_send = zmq.backend.Socket.send
 IPC_PATH_BYTES_MAX = 107
 CLIENT_ANSWERS_MAX = 20_000  # Waiting for one client that does not read; more are dropped.
 TCP_HEARTBEAT_MS = 5_000
@@ -43,13 +46,16 @@ def workers(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socke
     return _bound(socket, endpoint)
 
 
-def send(socket: zmq.Socket[bytes], *frames: bytes) -> bool:
-    """Send to whom the first frame names; False where that one is gone or full. Never waits."""
+def send(
+    socket: zmq.Socket[bytes], identity: bytes, body: bytes, *, is_delimited: bool = False
+) -> bool:
+    """Send to `identity`; False where that one is gone or full. Never waits."""
     try:
         # Only the first part can fail: it is what claims the place in the receiver's queue.
-        for frame in frames[:-1]:
-            socket.send(frame, MORE)
-        socket.send(frames[-1], NOW)
+        _send(socket, identity, MORE)
+        if is_delimited:
+            _send(socket, b"", MORE)
+        _send(socket, body, NOW)
     except zmq.ZMQError as error:
         if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
             raise

@@ -39,11 +39,15 @@ from perdure.core.links import (
 )
 from perdure.log_names import LogName
 from perdure.store.protocol import Reader
+from perdure.values import REFERENCE_FROM, refer
 
 # After a death, what its socket's buffer still held has been read by ZeroMQ's own thread.
 SETTLE_MS = 2
 DRAIN_ROUNDS = 10
 PID_STARTED_TOLERANCE_S = 1.0
+
+# How a payload that is a reference begins in a frame; anything else may look like it, too.
+REFERENCE_MARK = msgspec.msgpack.encode(refer(bytes(REFERENCE_FROM + 1)))[:3]
 
 _to_gateway = msgspec.msgpack.Decoder(list[FromWorkerToGateway])
 _to_worker = msgspec.msgpack.Decoder(list[ToWorker])
@@ -180,8 +184,8 @@ class Workers:
         if worker is None:
             self.unroutable += 1
             return
-        # Only tasks hold references, and every reference holds this byte; most frames have none.
-        if b"#" in body and sender.startswith(SCHEDULER):
+        # Only tasks hold references.
+        if REFERENCE_MARK in body and sender.startswith(SCHEDULER):
             self._forward_resolved(worker, body)
         else:
             self._send(worker, body)

@@ -218,15 +218,15 @@ class History(Mailbox):
             )
         self._ledger.committed(batch)
         if batch.change is not None:
-            self._publish(batch.n, batch.change.body)
+            self._publish(batch.n, batch.change.body, batch.dead_letters)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
         if batch.closings:
             self._tell_watchers(batch)
 
-    def _publish(self, n: int, body: bytes) -> None:
+    def _publish(self, n: int, body: bytes, dead_letters: bool) -> None:
         for follower, previous in self._followers.items():
-            self.send(follower, Feed(previous, n, body))
+            self.send(follower, Feed(previous, n, body, dead_letters))
             self._followers[follower] = n
 
     # --- watches ------------------------------------------------------------

@@ -31,7 +31,7 @@ from perdure.core.links import (
     ToLeaseKeeper,
     pack_session,
 )
-from perdure.core.records import Record
+from perdure.core.records import Group
 from perdure.core.state import Execution
 
 _from_gateway = msgspec.msgpack.Decoder(list[ToLeaseKeeper])
@@ -58,9 +58,10 @@ class LeaseKeeper(Proposer):
         self._mind.load(executions, self.now_ms())
         self.take_kept()
 
-    def on_records(self, n: int, at_ms: int, workflow_id: str, records: Sequence[Record]) -> None:
+    def on_commit(self, n: int, at_ms: int, groups: Sequence[Group]) -> None:
         """Follow the log."""
-        self._mind.apply(at_ms, workflow_id, records)
+        for group in groups:
+            self._mind.apply(at_ms, group.workflow_id, group.records)
 
     def on_answer(
         self, command: AnyCommand, tag: Any, answer: AnyAnswer, commit: int, now_ms: int

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import sys
 from collections import deque
@@ -24,8 +25,10 @@ import msgspec
 import pykka
 import structlog
 import zmq
+import zmq.backend
 from pykka._envelope import Envelope
 
+from perdure import logs
 from perdure.clock import boottime_ms
 from perdure.core import limits
 from perdure.core.boot import Boot
@@ -47,11 +50,16 @@ from perdure.core.links import (
 from perdure.log_names import LogName
 
 EXIT_ACTOR_CRASHED = 70
+DRAIN_MS = 10
+DRAIN_LOOK = 16  # Messages between two looks at the clock.
+GC_THRESHOLD = 50_000
 ROOT_ID = ROOT.encode("ascii")
 SEND_HWM = 100_000
 # Plain integers: combining pyzmq's flags anew for each frame costs more than the sending.
 LAST = int(zmq.NOBLOCK)
 MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+# The compiled method: what pyzmq wraps around it costs more than the sending.
+_send = zmq.backend.Socket.send
 RECEIVE_HWM = 100_000
 
 Frames = list[bytes]
@@ -124,13 +132,33 @@ class Inbox:
 
 
 def _drain(socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
-    receive = socket.recv_multipart
-    for _ in range(limits.DRAIN_MAX):
+    """Hand over what lies in `socket`, of at most DRAIN_MAX messages or about DRAIN_MS.
+
+    So that who floods one socket waits, and not those on the others.
+    """
+    until_ms = boottime_ms() + DRAIN_MS
+    for number in range(1, limits.DRAIN_MAX + 1):
         try:
-            frames = receive(zmq.NOBLOCK)
+            frames = receive(socket)
         except zmq.Again:
             return
         take(frames)
+        if number % DRAIN_LOOK == 0 and boottime_ms() >= until_ms:
+            return
+
+
+def receive(socket: zmq.Socket[bytes]) -> Frames:
+    """The next message to a ROUTER; zmq.Again where there is none. Never waits.
+
+    An identity is never the last part, and a Frame knows whether it is: recv_multipart would ask
+    the socket after each part, which costs more than the receiving.
+    """
+    frames = [socket.recv(LAST)]
+    while True:
+        part = socket.recv(LAST, copy=False)
+        frames.append(part.bytes)
+        if not part.more:
+            return frames
 
 
 class Mailbox(pykka.ThreadingActor):
@@ -402,10 +430,10 @@ class Mailbox(pykka.ThreadingActor):
 
     def _transmit(self, address: bytes, head: bytes, body: bytes) -> None:
         try:
-            send = self.socket.send
-            send(address, MORE)
-            send(head, MORE)
-            send(body, LAST)
+            socket = self.socket
+            _send(socket, address, MORE)
+            _send(socket, head, MORE)
+            _send(socket, body, LAST)
         except zmq.ZMQError as error:
             if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
                 raise
@@ -414,4 +442,10 @@ class Mailbox(pykka.ThreadingActor):
 
 def run(actor_class: type[Mailbox], boot: Boot) -> None:
     """Be this actor until the root says stop. The process may end inside."""
+    logs.configure(boot.log_json)
+    # State is many small objects that hardly ever form cycles: searching them costs, and finds
+    # next to nothing. What was imported need not be searched at all.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     actor_class.start(boot)

@@ -147,8 +147,10 @@ class Core:
             for group in decode_body(batch.change.body).groups:
                 for record in group.records:
                     self._leases.apply(group.workflow_id, now_ms, record)
-                    self._queues.apply(group.workflow_id, now_ms, record, batch.n)
-                    self._letters.apply(group.workflow_id, record, batch.n)
+                self._queues.apply(group.workflow_id, now_ms, group.records, batch.n)
+                if self._letters.concerns(group.workflow_id, group.records):
+                    execution = self.reader.execution(group.workflow_id)
+                    self._letters.refresh(group.workflow_id, execution)
         return batch.answers[0]
 
     def now_ms(self) -> int:

@@ -12,6 +12,7 @@ from perdure import views, wire
 from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
+from perdure.core.links import ActivityTask
 from perdure.core.records import (
     ActivityTaskScheduled,
     Event,
@@ -98,7 +99,7 @@ def dead_letter(reader: Reader, entry: DeadLetter, *, whole: bool) -> dict[str, 
 
 
 # --- payloads that are kept by reference ------------------------------------
-def input_of(reader: Reader, workflow_id: str, activity: Activity) -> Payload | None:
+def input_of(reader: Reader, workflow_id: str, activity: Activity | ActivityTask) -> Payload | None:
     """The activity's input, wherever it stands."""
     payload = activity.input
     if payload is None or not is_reference(payload):
@@ -107,7 +108,9 @@ def input_of(reader: Reader, workflow_id: str, activity: Activity) -> Payload | 
     return event.input if isinstance(event, ActivityTaskScheduled) else None
 
 
-def details_of(reader: Reader, workflow_id: str, activity: Activity) -> Payload | None:
+def details_of(
+    reader: Reader, workflow_id: str, activity: Activity | ActivityTask
+) -> Payload | None:
     """The open activity's newest heartbeat details, wherever they stand."""
     details = activity.details
     if details is None or not is_reference(details):

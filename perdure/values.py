@@ -15,6 +15,7 @@ import enum
 import functools
 import hashlib
 import math
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +63,7 @@ _REFERENCE_BYTES = 1 + 8 + DIGEST_BYTES
 
 # What the fast encoder lets through and JSON does not have: a float whose exponent is all ones (or
 # nearly) and timestamps, which would lose their offset. A match by chance costs a second look.
-_SECOND_LOOK = (b"\xcb\x7f", b"\xcb\xff", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
+_second_look = re.compile(rb"\xcb[\x7f\xff]|[\xd6\xd7]\xff|\xc7\x0c\xff").search
 
 
 class BadResult(InvalidArgument):
@@ -89,7 +90,7 @@ def encode(value: Any) -> bytes:
     """
     try:
         data = _encoder.encode(value)
-        if any(mark in data for mark in _SECOND_LOOK):
+        if _second_look(data):
             data = _encoder.encode(_plain(value, "$", set()))
     except InvalidArgument:
         raise
@@ -388,19 +389,18 @@ def digest(payload: bytes | None, *more: bytes | str | int | None) -> bytes:
     JSON or MessagePack and the order of keys make no difference; bytes are their base64 text.
     `more` are further payloads, texts or integers that belong to what is compared.
     """
-    hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    framed: list[bytes] = []
     for part in (payload, *more):
         canonical = _canonical(part)
-        hasher.update(len(canonical).to_bytes(8, "big"))
-        hasher.update(canonical)
-    return hasher.digest()
+        framed += (len(canonical).to_bytes(8, "big"), canonical)
+    return hashlib.blake2b(b"".join(framed), digest_size=DIGEST_BYTES).digest()
 
 
 def _canonical(part: bytes | str | int | None) -> bytes:
-    if part is None:
-        return b"n"
     if isinstance(part, str):
         return b"s" + part.encode()
+    if part is None:
+        return b"n"
     if isinstance(part, int):
         return b"i%d" % part
     if part[:1] in (_MSGPACK, _JSON):

@@ -91,6 +91,18 @@ def check_nesting(payload: bytes) -> None:
     raise InvalidArgument(f"nested more than {NESTING_MAX} deep")
 
 
+# Opcodes of maps (a key may be no text), floats (not finite, perhaps) and extension types.
+_beyond_plain = re.compile(rb"[\x80-\x8f\xc1\xc7-\xcb\xd4-\xd8\xde\xdf]").search
+
+
+def is_surely_plain(payload: bytes) -> bool:
+    """Whether what decodes from this MessagePack needs no further look.
+
+    False too often: a byte of a text or a number may look like an opcode.
+    """
+    return _beyond_plain(payload) is None
+
+
 # Opcodes of extension types; a match inside a text costs a second look.
 _extension = re.compile(rb"[\xc7-\xc9\xd4-\xd8]").search
 

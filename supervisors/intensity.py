@@ -4,8 +4,9 @@ Pure.
 
 Only a death before readiness or within `SETTLED_MS` after it counts. A later one says nothing about
 the start of the child: it is restarted at once, so that neither drills nor a user's poison bring
-the node down. Neither does a SIGKILL, which no child does to itself by a mistake in its start:
-somebody who kills faster than children become ready must not take the node down by luck.
+the node down. Neither does a SIGKILL, which no child does to itself by a mistake in its start: it
+never makes a supervisor give up, and only where a child is killed before readiness again and again
+do its restarts wait, shortly, so that nothing spins.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 SETTLED_MS = 1_000
 DELAY_FIRST_MS = 50
 DELAY_MAX_MS = 5_000
+KILLED_DELAY_MAX_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +34,23 @@ class Intensity:
         return window, len(window) > self.restarts_max
 
 
-def is_crash_loop(
-    *, ready_at_ms: int | None, died_at_ms: int, was_killed: bool, again_unready: bool
-) -> bool:
-    """Whether a death counts. `ready_at_ms` None: the child never became ready.
-
-    One that `was_killed` by SIGKILL did not crash by itself: it counts only where the child's life
-    before this one had ended before readiness too (`again_unready`).
-    """
-    if was_killed:
-        return ready_at_ms is None and again_unready
+def is_crash_loop(*, ready_at_ms: int | None, died_at_ms: int) -> bool:
+    """Whether a death that was no SIGKILL counts. `ready_at_ms` None: the child was never ready."""
     return ready_at_ms is None or died_at_ms - ready_at_ms <= SETTLED_MS
 
 
-def delay_ms(crashes: int) -> int:
+def is_kill_loop(*, ready_at_ms: int | None, again_unready: bool) -> bool:
+    """Whether the restart after a SIGKILL waits: the child's life before this one (`again_unready`)
+    had ended before readiness too.
+    """
+    return ready_at_ms is None and again_unready
+
+
+def delay_ms(crashes: int, max_ms: int = DELAY_MAX_MS) -> int:
     """How long to wait before the restart after `crashes` counted deaths in a row: 0, 50, 100, 200
-    ... 5 000 ms.
+    ... `max_ms`.
     """
     if crashes <= 1:
         return 0
     doublings = min(crashes - 2, 16)
-    return min(DELAY_MAX_MS, DELAY_FIRST_MS << doublings)
+    return min(max_ms, DELAY_FIRST_MS << doublings)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
-import secrets
 import select
 import shutil
 import struct
@@ -27,6 +27,8 @@ from perdure.process import CHILDREN_LOCK
 
 ROOT_LOCK = "root.lock"
 RUN = "run"
+# One name over all starts: clients and workers elsewhere that know an endpoint find the next node.
+RUN_NAME = "node"
 FALLBACK_PREFIX = "perdure-"
 LEFT_OVERS_MS = 2_000
 SOCKET_PATH_MAX = 107
@@ -127,7 +129,7 @@ class NodeFiles:
             fd, holder = lock_file(self.data_dir / ROOT_LOCK)
         except OSError as error:
             self.undo()
-            raise Refused(2, f"cannot use data directory {self.data_dir}: {error}") from error
+            raise self._unusable(error) from error
         if fd is None:
             raise Refused(6, f"data directory {self.data_dir} is held by process {holder}")
         self._root_lock = fd
@@ -137,10 +139,19 @@ class NodeFiles:
             self._make_run_dir()
         except OSError as error:
             self.undo()
-            raise Refused(2, f"cannot use data directory {self.data_dir}: {error}") from error
+            raise self._unusable(error) from error
         except Refused:
             self.undo()
             raise
+
+    def _unusable(self, error: OSError) -> Refused:
+        where = f" ({error.filename})" if str(error.filename) != str(self.data_dir) else ""
+        why = error.strerror or str(error)
+        return Refused(
+            2,
+            f"cannot use data directory {self.data_dir}: {why}{where}; "
+            "give another with --data, one that can be written",
+        )
 
     def _make_data_dir(self) -> None:
         missing = []
@@ -149,7 +160,7 @@ class NodeFiles:
             missing.append(path)
             path = path.parent
         if not self.data_dir.is_dir() and not missing:
-            raise NotADirectoryError(errno.ENOTDIR, "it is a file", str(self.data_dir))
+            raise NotADirectoryError(errno.ENOTDIR, "It is a file", str(self.data_dir))
         for path in reversed(missing):
             path.mkdir(mode=0o700)
             self._created.insert(0, path)
@@ -191,14 +202,14 @@ class NodeFiles:
         (self.data_dir / NODE_FILE).unlink(missing_ok=True)
 
     def _make_run_dir(self) -> None:
-        name = self.data_dir / RUN / secrets.token_hex(3)
+        name = self.data_dir / RUN / RUN_NAME
         if _fits(name):
             name.mkdir(mode=0o700)
             self.run_dir = name
             return
         for place in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             if _fits(Path(place) / f"{FALLBACK_PREFIX}12345678"):
-                self.run_dir = Path(tempfile.mkdtemp(prefix=FALLBACK_PREFIX, dir=place))
+                self.run_dir = self._make_fallback(place)
                 # So that a later node finds what a killed one left in the other place.
                 name.symlink_to(self.run_dir)
                 self._link = name
@@ -207,6 +218,18 @@ class NodeFiles:
         raise Refused(
             2, f"socket path too long: {name} needs {length} bytes, the limit is {SOCKET_PATH_MAX}"
         )
+
+    def _make_fallback(self, place: str) -> Path:
+        """A short directory that belongs to this data directory and to no other."""
+        found = self.data_dir.stat()
+        identity = f"{found.st_dev} {found.st_ino} {os.fspath(self.data_dir)}"
+        digest = hashlib.blake2b(os.fsencode(identity), digest_size=4).hexdigest()
+        path = Path(place) / f"{FALLBACK_PREFIX}{digest}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            return Path(tempfile.mkdtemp(prefix=FALLBACK_PREFIX, dir=place))
+        return path
 
     def write_node(self, info: NodeInfo) -> None:
         """Tell tools where the node is: node.json, whole or not at all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import select
+import signal
 import sys
 
 import psutil
@@ -30,6 +31,7 @@ from supervisors.processes import Launcher, StartFailed
 from supervisors.signals import Signals
 from supervisors.tree import node_tree
 
+LAST_BREATH_MS = 1_000
 CHECK_APPS = "perdure.worker.main:check_apps"
 
 
@@ -120,11 +122,32 @@ def _serve(
 
 
 def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target: str) -> Checked:
-    """Import the applications once, in a process of their own, before anything is started."""
-    try:
-        handle, reader = launcher.start_check(target, config.apps, os.path.abspath(config.cwd))
-    except StartFailed as error:
-        raise Refused(EXIT_ESCALATED, f"cannot start processes: {error}") from error
+    """Import the applications once, in a process of their own, before anything is started.
+
+    What killed that process once, or the forkserver, says nothing about the applications.
+    """
+    for is_last in (False, True):
+        try:
+            checked, code = _check_once(config, launcher, signals, target)
+        except StartFailed as error:
+            if is_last:
+                raise Refused(EXIT_ESCALATED, f"cannot start processes: {error}") from error
+            continue
+        if checked is not None:
+            if not checked.ok:
+                raise Refused(EXIT_BAD_INPUT, checked.message)
+            return checked
+        if code not in (-signal.SIGKILL, None):
+            break
+    apps = ", ".join(config.apps) or "the application"
+    raise Refused(EXIT_BAD_INPUT, f"loading {apps} ended its process (exit status {code})")
+
+
+def _check_once(
+    config: NodeConfig, launcher: Launcher, signals: Signals, target: str
+) -> tuple[Checked | None, int | None]:
+    """What was found, or None and how the process ended. Raises StartFailed."""
+    handle, reader = launcher.start_check(target, config.apps, os.path.abspath(config.cwd))
     poller = select.poll()
     for fd in (reader.fileno(), handle.fd, signals.fd):
         poller.register(fd, select.POLLIN)
@@ -135,19 +158,17 @@ def _check_apps(config: NodeConfig, launcher: Launcher, signals: Signals, target
             checked = msgpack.decode(reader.recv_bytes(), type=Checked)
         except EOFError:
             checked = None
-    reader.close()
     if signals.fd in ready and checked is None:
+        reader.close()
         handle.kill()
         handle.finish()
         raise Refused(EXIT_ESCALATED, "stopped before anything was started")
-    handle.kill()  # What a user's module left running there is of no use to anybody.
-    code = handle.finish()
     if checked is None:
-        apps = ", ".join(config.apps) or "the application"
-        raise Refused(EXIT_BAD_INPUT, f"loading {apps} ended its process (exit status {code})")
-    if not checked.ok:
-        raise Refused(EXIT_BAD_INPUT, checked.message)
-    return checked
+        poller.unregister(reader)
+        poller.poll(LAST_BREATH_MS)  # It ends by itself, and its status is worth telling.
+    reader.close()
+    handle.kill()  # What a user's module left running there is of no use to anybody.
+    return checked, handle.finish()
 
 
 def _print_ready(public: tuple[str, ...]) -> None:

@@ -10,7 +10,12 @@ import signal
 from dataclasses import dataclass
 
 from supervisors.child_spec import ChildSpec, Restart, SupervisorSpec
-from supervisors.intensity import delay_ms, is_crash_loop
+from supervisors.intensity import (
+    KILLED_DELAY_MAX_MS,
+    delay_ms,
+    is_crash_loop,
+    is_kill_loop,
+)
 from supervisors.strategy import Strategy, restarted_with
 
 
@@ -110,20 +115,20 @@ class Supervision:
             self._never_ready.add(exit.id)
         else:
             self._never_ready.discard(exit.id)
-        if is_crash_loop(
-            ready_at_ms=exit.ready_at_ms,
-            died_at_ms=exit.at_ms,
-            was_killed=exit.exit_code == -signal.SIGKILL,
-            again_unready=again_unready,
-        ):
+        if exit.exit_code == -signal.SIGKILL:
+            is_loop = is_kill_loop(ready_at_ms=exit.ready_at_ms, again_unready=again_unready)
+            self._crashes[exit.id] = self._crashes[exit.id] + 1 if is_loop else 0
+            wait_ms = delay_ms(self._crashes[exit.id], KILLED_DELAY_MAX_MS)
+        elif is_crash_loop(ready_at_ms=exit.ready_at_ms, died_at_ms=exit.at_ms):
             self._crashes[exit.id] += 1
             window, too_many = self._spec.intensity.record(self._deaths, exit.at_ms)
             self._deaths = window
             if too_many and self._spec.escalates:
                 return [GiveUp(self._reason(exit))]
+            wait_ms = delay_ms(self._crashes[exit.id])
         else:
-            self._crashes[exit.id] = 0
-        return self._restart(exit.id, delay_ms(self._crashes[exit.id]))
+            self._crashes[exit.id] = wait_ms = 0
+        return self._restart(exit.id, wait_ms)
 
     def _restart(self, dead: str, wait_ms: int) -> list[Action]:
         if self._spec.strategy is Strategy.ONE_FOR_ONE:

@@ -154,8 +154,10 @@ def _amplification(chain: Chain, figures: Figures) -> str:
             f"retry at {chain.layers[kept].name!r} only, and set its attempts to at most "
             f"{words.whole(min(3, max(1, int(chain.max_amplification))))}"
         )
+    name = chain.name if chain.name != "chain" else "call"
+    by = f" ({first.caller})" if name not in first.caller else ""
     return (
-        f"one {chain.name if chain.name != 'chain' else 'call'} ({first.caller}) can become "
+        f"one {name}{by} can become "
         f"{words.times(worst, 'call')} to {last.callee} ({product}{more}), over the limit of "
         f"{words.count(chain.max_amplification)}: {advice}"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -144,8 +145,9 @@ def app_(
         typer.Option("--outage-ms", min=1, metavar="MS", help="The longest outage to get through."),
     ] = None,
     dlq_after_attempts: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The node's own setting.")
-    ] = 5,
+        int | None,
+        typer.Option(min=1, metavar="N", help="The node's setting; else that of perdure.toml."),
+    ] = None,
     failure_rate: Rate = None,
     max_amplification: Limit = None,
     as_json: AsJson = False,
@@ -158,6 +160,7 @@ def app_(
     """
     if as_json + as_markdown + as_sarif > 1:
         raise typer.BadParameter("give one of --json, --markdown and --sarif")
+    from perdure import config
     from perdure.audit import application, documents, given
     from perdure.audit.chain import FAILURE_RATE_DEFAULT, MAX_AMPLIFICATION_DEFAULT
     from perdure.registry import load
@@ -170,7 +173,7 @@ def app_(
             max_amplification=given.number(limit, "--max-amplification", at_least=1),
             outage_ms=application.OUTAGE_MS_DEFAULT if outage_ms is None else outage_ms,
             outage_is_assumed=outage_ms is None,
-            dlq_after_attempts=dlq_after_attempts,
+            dlq_after_attempts=dlq_after_attempts or config.load(None, Path.cwd()).durable.dlq_after_attempts,
             clients={} if clients is None else application.parse_clients(documents.read(clients)),
         )
         registry = load(module, os.getcwd())

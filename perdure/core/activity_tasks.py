@@ -7,7 +7,7 @@ capacity less live leases less proposals: no credit is counted, so none is lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 
 from perdure.core.commands import AnyCommand, EndLease, GrantLease
 from perdure.core.ids import Session, unseal
@@ -47,25 +47,25 @@ class ActivityTasks:
     # --- giving out -------------------------------------------------------------
     def match(self, now_ms: int) -> None:
         """Propose a lease for every ready activity that somebody can take, in fair order."""
-        order = []
+        heads = []
         for key, ready in self._queues.activities.items():
             found = ready.first()
             if found is not None:
-                order.append((found[0], key))
-        heapify(order)
-        while order:
-            _, key = heappop(order)
-            waiting = self._queues.activities.get(key)
-            found = None if waiting is None else waiting.first()
-            if waiting is None or found is None:
-                continue
+                heads.append((found[0], key, found[1]))
+        heapify(heads)
+        while heads:
+            _, key, entry = heads[0]
+            ready = self._queues.activities[key]
             taker = self._taker(key, now_ms)
             if taker is None:
-                continue  # Nobody has room for this kind now: the others may go on.
-            self._propose_lease(found[1], taker)
-            following = waiting.first()
-            if following is not None:
-                heappush(order, (following[0], key))
+                heappop(heads)  # Nobody has room for this kind now: the others may go on.
+                continue
+            self._propose_lease(entry, taker)
+            following = ready.first()
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following[0], key, following[1]))
 
     def _taker(self, key: Key, now_ms: int) -> Taker | None:
         """A session with a free slot or the longest waiting poll; where there are both, in turn."""

@@ -1,6 +1,7 @@
 """The index of dead letters: activities whose last attempt failed and that wait for an operator.
 
-A projection of history's records. It answers lists; what becomes of a dead letter, history decides.
+A projection of history's records: they say when to look, the state that is stored says what is
+there. It answers lists; what becomes of a dead letter, history decides.
 """
 
 from __future__ import annotations
@@ -13,24 +14,23 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from perdure.core.execution import begin, evolve
 from perdure.core.records import (
-    CLOSING_TYPES,
     ActivityDeadLettered,
     ActivityRedriven,
     ActivityTaskCancelled,
     ActivityTaskCompleted,
     ActivityTaskFailed,
     Record,
-    WorkflowStarted,
 )
 from perdure.core.state import Activity, ActivityState, Execution
 from perdure.errors import InvalidArgument
 
-Name = tuple[str, str]  # (workflow id, activity id)
 Position = tuple[int, str, str]  # (dead_ms, workflow id, activity id)
 
-_ENDS = ActivityRedriven | ActivityTaskCompleted | ActivityTaskFailed | ActivityTaskCancelled
+# What makes a dead letter, or may take one away; the closing of a workflow may, too.
+_TOUCHING: frozenset[type[Record]] = frozenset(
+    {ActivityDeadLettered, ActivityRedriven, ActivityTaskCancelled}
+)
 _position_decoder = msgspec.msgpack.Decoder(Position)
 
 
@@ -52,12 +52,21 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     activity: Activity
 
 
+def may_touch(record: Record) -> bool:
+    """Whether this record about an activity may make or take away a dead letter.
+
+    True too often does no harm. An attempt's own end has `started_ms`: it was leased, not dead.
+    """
+    if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
+        return record.started_ms is None
+    return type(record) in _TOUCHING
+
+
 class DeadLetters:
-    """Every dead letter, oldest first."""
+    """Every dead letter, oldest first. It keeps nothing of workflows without any."""
 
     def __init__(self) -> None:
-        self._executions: dict[str, Execution] = {}
-        self._dead: dict[Name, int] = {}
+        self._workflows: dict[str, dict[str, DeadLetter]] = {}  # By activity id; never empty.
         self._order: list[Position] = []
 
     def __len__(self) -> int:
@@ -67,43 +76,31 @@ class DeadLetters:
     def load(self, executions: Iterable[Execution]) -> None:
         """Begin with these open executions, which belong to this object from now on."""
         for execution in executions:
-            if not execution.is_open:
-                continue
-            self._executions[execution.workflow_id] = execution
-            for activity in execution.activities.values():
-                if activity.state is ActivityState.DEAD_LETTERED:
-                    self._add(execution.workflow_id, activity)
+            self.refresh(execution.workflow_id, execution)
 
-    def apply(self, workflow_id: str, record: Record, n: int = 0) -> None:
-        """Take in one record of commit `n`, in the order of the log."""
-        execution = self._executions.get(workflow_id)
+    def concerns(self, workflow_id: str, records: Iterable[Record]) -> bool:
+        """Whether, after a commit that states `records`, `refresh` must be called."""
+        return workflow_id in self._workflows or any(
+            type(record) is ActivityDeadLettered for record in records
+        )
+
+    def refresh(self, workflow_id: str, execution: Execution | None) -> None:
+        """Take over what is dead in `execution`, the state after that commit or a later one."""
+        for activity_id, entry in self._workflows.pop(workflow_id, {}).items():
+            position = (entry.activity.dead_ms or 0, workflow_id, activity_id)
+            del self._order[bisect_left(self._order, position)]
         if execution is None:
-            if isinstance(record, WorkflowStarted):
-                self._executions[workflow_id] = begin(workflow_id, record)
             return
-        if type(record) in CLOSING_TYPES:
-            for activity_id in execution.activities:
-                self._remove(workflow_id, activity_id)
-            del self._executions[workflow_id]
+        dead = {
+            activity_id: DeadLetter(workflow_id, execution.workflow_type, activity)
+            for activity_id, activity in execution.activities.items()
+            if activity.state is ActivityState.DEAD_LETTERED
+        }
+        if not dead:
             return
-        evolve(execution, record, n)
-        if isinstance(record, ActivityDeadLettered):
-            activity = execution.activities.get(record.activity_id)
-            if activity is not None and activity.state is ActivityState.DEAD_LETTERED:
-                self._add(workflow_id, activity)
-        elif isinstance(record, _ENDS):
-            self._remove(workflow_id, record.activity_id)
-
-    def _add(self, workflow_id: str, activity: Activity) -> None:
-        name = (workflow_id, activity.activity_id)
-        self._remove(*name)
-        self._dead[name] = activity.dead_ms or 0
-        insort(self._order, (activity.dead_ms or 0, *name))
-
-    def _remove(self, workflow_id: str, activity_id: str) -> None:
-        dead_ms = self._dead.pop((workflow_id, activity_id), None)
-        if dead_ms is not None:
-            del self._order[bisect_left(self._order, (dead_ms, workflow_id, activity_id))]
+        self._workflows[workflow_id] = dead
+        for activity_id, entry in dead.items():
+            insort(self._order, (entry.activity.dead_ms or 0, workflow_id, activity_id))
 
     # --- lists ------------------------------------------------------------------
     def list(
@@ -135,9 +132,7 @@ class DeadLetters:
     def _from(self, start: int) -> Iterator[DeadLetter]:
         for index in range(start, len(self._order)):
             _, workflow_id, activity_id = self._order[index]
-            execution = self._executions[workflow_id]
-            activity = execution.activities[activity_id]
-            yield DeadLetter(workflow_id, execution.workflow_type, activity)
+            yield self._workflows[workflow_id][activity_id]
 
 
 def _matches(where: DeadLetterFilter, entry: DeadLetter, now_ms: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,6 +27,7 @@ from perdure.core.commands import (
     ReleaseActivity,
     StartWorkflow,
 )
+from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING
 from perdure.core.execution import begin, evolve
@@ -38,12 +39,10 @@ from perdure.core.records import (
     EVENT_TYPES,
     ActivityTaskCompleted,
     ActivityTaskFailed,
+    AnyRecord,
     CommitBody,
     Group,
     Record,
-    TimerCancelled,
-    TimerFired,
-    TimerStarted,
     WorkflowStarted,
     encode_body,
     encode_event,
@@ -90,6 +89,27 @@ class Batch(msgspec.Struct):
     answers: list[AnyAnswer]  # In the order of the commands.
     closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
     aside: list[Aside]
+    dead_letters: bool = False  # Whether it may change what is dead.
+
+
+class _Traits:
+    """What the ledger needs to know of a kind of record, looked up once."""
+
+    __slots__ = ("closes", "ends", "is_event", "is_timer", "name", "payload", "requested", "tells")
+
+    def __init__(self, kind: type[Record]) -> None:
+        fields = kind.__struct_fields__
+        self.name = kind.__name__
+        self.is_event = kind in EVENT_TYPES
+        self.ends = kind in CLOSING_TYPES  # The whole execution.
+        self.is_timer = "timer_id" in fields
+        self.tells = "activity_id" in fields  # Of an activity.
+        self.closes = kind in (ActivityTaskCompleted, ActivityTaskFailed)  # That activity.
+        self.requested = "request_id" in fields and kind is not WorkflowStarted
+        self.payload = next((name for name in _PAYLOAD_FIELDS if name in fields), None)
+
+
+_TRAITS = {kind: _Traits(kind) for kind in AnyRecord.__args__}
 
 
 class _Draft:
@@ -105,6 +125,7 @@ class _Draft:
         self.requested: dict[tuple[str, str], Record] = {}
         self.closings: dict[str, Record] = {}
         self.aside: list[Aside] = []
+        self.dead_letters = False
 
 
 class Ledger:
@@ -162,7 +183,7 @@ class Ledger:
         answers = [self._judge_one(draft, command, now_ms) for command in commands]
         change = self._change(draft, now_ms) if draft.groups else None
         n = self.n if change is None else change.n
-        return Batch(n, change, answers, draft.closings, draft.aside)
+        return Batch(n, change, answers, draft.closings, draft.aside, draft.dead_letters)
 
     def committed(self, batch: Batch) -> None:
         """`batch.change` is durable."""
@@ -243,55 +264,61 @@ class Ledger:
         execution = self._executions.get(workflow_id)
         open_before: list[tuple[str, str]] = []
         timers_before: list[tuple[str, int]] = []
-        started = False
+        started = execution is None
         was_ready = execution is not None and execution.task_ready
         waiting = 0
         for record in records:
             if execution is None:
                 assert isinstance(record, WorkflowStarted)
                 execution = begin(workflow_id, record)
-                started = True
                 continue
-            if type(record) in CLOSING_TYPES:
+            traits = _TRAITS[type(record)]
+            if traits.tells:
+                activity_id: str = record.activity_id  # type: ignore[attr-defined]
+                waiting -= _waits(execution, activity_id)
+                evolve(execution, record, n)
+                waiting += _waits(execution, activity_id)
+                continue
+            if traits.ends:
                 open_before = [(workflow_id, activity_id) for activity_id in execution.activities]
                 timers_before = [(workflow_id, timer_id) for timer_id in execution.timers]
                 waiting -= sum(a.state in WAITING for a in execution.activities.values())
-            activity_id = getattr(record, "activity_id", None)
-            waiting -= _waits(execution, activity_id)
             evolve(execution, record, n)
-            waiting += _waits(execution, activity_id)
-        events = [_stored(workflow_id, record) for record in records if type(record) in EVENT_TYPES]
+        events = [
+            _stored(workflow_id, record) for record in records if _TRAITS[type(record)].is_event
+        ]
         assert execution is not None
         self.ready += waiting + execution.task_ready - was_ready
         self._executions[workflow_id] = execution
         if started:
             draft.started[workflow_id] = execution
         draft.activities.update(open_before)
+        draft.dead_letters |= bool(open_before)
         draft.timers.update(timers_before)
-        draft.events.extend(events)
+        draft.events += events
         group = draft.groups.get(workflow_id)
         if group is None:
             draft.groups[workflow_id] = group = []
-        group.extend(records)
+        group += records
         for record in records:
             self._note(draft, workflow_id, record)
 
-    def _note(self, draft: _Draft, workflow_id: str, record: Record) -> None:
+    def _note(self, draft: _Draft, workflow_id: str, record: Any) -> None:
         """Remember which rows `record` touches, and what can be looked up by it before it is
         stored.
         """
-        kind = type(record)
-        if kind in CLOSING_TYPES:
-            draft.closings[workflow_id] = record
-        elif isinstance(record, TimerStarted | TimerFired | TimerCancelled):
-            draft.timers.add((workflow_id, record.timer_id))
-        elif hasattr(record, "activity_id"):
+        traits = _TRAITS[type(record)]
+        if traits.tells:
             draft.activities.add((workflow_id, record.activity_id))
-            if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
+            draft.dead_letters |= may_touch(record)
+            if traits.closes:
                 draft.closing[workflow_id, record.activity_id] = record
-            request_id = getattr(record, "request_id", None)
-            if request_id is not None:
-                draft.requested[workflow_id, scoped(kind, request_id)] = record
+            if traits.requested and record.request_id is not None:
+                draft.requested[workflow_id, scoped(type(record), record.request_id)] = record
+        elif traits.is_timer:
+            draft.timers.add((workflow_id, record.timer_id))
+        elif traits.ends:
+            draft.closings[workflow_id] = record
 
     def _rebuild(self, draft: _Draft, workflow_id: str) -> None:
         """Bring back the execution that a raising fold left half done: from the store and this
@@ -352,34 +379,32 @@ class Ledger:
         )
 
 
-def _waits(execution: Execution, activity_id: str | None) -> bool:
+def _waits(execution: Execution, activity_id: str) -> bool:
     """True where the activity waits for a worker, now or after its backoff."""
-    if activity_id is None:
-        return False
     activity = execution.activities.get(activity_id)
     return activity is not None and activity.state in WAITING
 
 
-def _stored(workflow_id: str, record: Record) -> StoredEvent:
-    closes = None
-    if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
-        closes = record.activity_id
-    request_id = None if type(record) is WorkflowStarted else getattr(record, "request_id", None)
+def _stored(workflow_id: str, record: Any) -> StoredEvent:
+    kind = type(record)
+    traits = _TRAITS[kind]
+    request_id = record.request_id if traits.requested else None
     return StoredEvent(
         workflow_id,
-        record.event_id,  # type: ignore[attr-defined]
-        record.at_ms,  # type: ignore[attr-defined]
-        type(record).__name__,
+        record.event_id,
+        record.at_ms,
+        traits.name,
         encode_event(record),
-        closes,
-        None if request_id is None else scoped(type(record), request_id),
+        record.activity_id if traits.closes else None,
+        None if request_id is None else scoped(kind, request_id),
     )
 
 
 def _slim(record: Record) -> Record:
     """The record as the log has it: large payloads by reference."""
-    for name in _PAYLOAD_FIELDS:
-        payload = getattr(record, name, None)
+    name = _TRAITS[type(record)].payload
+    if name is not None:
+        payload = getattr(record, name)
         if payload is not None and len(payload) > INLINE_BYTES:
             return msgspec.structs.replace(record, **{name: refer(payload)})
     return record

@@ -94,12 +94,13 @@ class Answer(Message, frozen=True, tag=6):
 class Feed(Message, frozen=True, tag=7):
     """Commit `n`; the one sent to this follower before it was `previous`.
 
-    `body` is perdure.core.records.CommitBody.
+    `body` is perdure.core.records.CommitBody. `dead_letters`: it may change what is dead.
     """
 
     previous: int
     n: int
     body: bytes
+    dead_letters: bool = True
 
 
 class Newest(Message, frozen=True, tag=8):

@@ -79,10 +79,11 @@ class Matching:
         work = queues.works.get(workflow_id)
         given: Given | None = None if work is None else work.given
         for record in records:
-            if isinstance(record, LeaseReleased):
+            if type(record) is LeaseReleased:
                 self._activities.handed_back(workflow_id, record)
-            queues.apply(workflow_id, at_ms, record, n)
-            if isinstance(record, LeaseGranted):
+        queues.apply(workflow_id, at_ms, records, n)
+        for record in records:
+            if type(record) is LeaseGranted:
                 self._activities.granted(workflow_id, record, now_ms)
             elif given is not None and isinstance(
                 record, WorkflowTaskCompleted | WorkflowTaskFailed

@@ -34,13 +34,18 @@ _PAYLOADS: dict[type[Record], str] = {
 
 
 class Work:
-    """An open workflow. `given` is what the caller notes while its task is out, else None."""
+    """An open workflow. `given` is what the caller notes while its task is out, else None.
+
+    Its task is among the ready (`is_ready`), waits for its time (`is_parked`), or neither.
+    """
 
     __slots__ = (
         "entries",
         "events",
         "execution",
         "given",
+        "is_parked",
+        "is_ready",
         "key",
         "rank",
         "sticky",
@@ -56,6 +61,7 @@ class Work:
         self.timers: set[int] = set()
         self.events = events  # Those after the cursor; None: not known, or not kept.
         self.given: Any = None
+        self.is_ready = self.is_parked = False
         # Whose result was accepted last: it has the workflow cached.
         self.sticky: Session | None = None
         self.rank: tuple[int, int] = (0, 0)
@@ -81,15 +87,31 @@ class Work:
 
 
 class Entry:
-    """An open activity. `sent_ms` is when its task was last sent; 0: not that we know."""
+    """An open activity. `sent_ms` is when its task was last sent; 0: not that we know.
 
-    __slots__ = ("activity", "held_by", "key", "polled_by", "rank", "sent_ms", "token", "work")
+    It is among the ready (`is_ready`), waits for its time (`is_parked`), or neither.
+    """
+
+    __slots__ = (
+        "activity",
+        "held_by",
+        "is_leased",
+        "is_parked",
+        "is_ready",
+        "key",
+        "polled_by",
+        "rank",
+        "sent_ms",
+        "token",
+        "work",
+    )
 
     def __init__(self, work: Work, activity: Activity) -> None:
         self.work = work
         self.activity = activity
         self.key: Key = (activity.options.task_queue, activity.activity_type)
         self.rank: tuple[int, int, int] = (0, 0, 0)
+        self.is_ready = self.is_parked = self.is_leased = False
         self.held_by: Session | None = None
         self.polled_by: tuple[str, str] | None = None
         self.token: str | None = None

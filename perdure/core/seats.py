@@ -13,8 +13,11 @@ from perdure.core.limits import SYNC_MS
 from perdure.core.links import Sessions, Sync, pack_session
 from perdure.core.open_work import Entry, Key, Work
 
-# After this long without a Sync a session gets no new tasks: it, or the way to it, is stuck.
-SILENT_MS = 3 * SYNC_MS
+# After this long without a Sync a session gets no new tasks: it, or the way to it, is stuck. One
+# that is merely late gets some where no other has room: a worker that hangs loses its leases, looks
+# free, and would draw to itself all that it has just lost.
+SILENT_MS = 2 * SYNC_MS
+LATE_MS = SYNC_MS + SYNC_MS // 4
 # What a Sync lacks although it was sent this recently may still have been on its way.
 ON_THE_WAY_MS = 100
 LOST_MS = 1_000
@@ -113,7 +116,7 @@ class Seat:
         # Live leases of other sessions that this worker holds: it was another session before.
         self.foreign = 0
         # Types that it named and did not know: not again before it names others.
-        self.refused: set[str] = set()
+        self.refused: set[tuple[bool, str]] = set()  # (whether of a workflow, type)
 
     def hear(self, sync: Sync, now_ms: int) -> bool:
         """Take over what a Sync says it can do; True when that changed."""
@@ -146,16 +149,12 @@ class Seat:
             not self.draining
             and queue in self.queues
             and kind in types
-            and (_refusal(kind, workflows) not in self.refused)
+            and (workflows, kind) not in self.refused
         )
 
     def refuse(self, kind: str, *, workflows: bool) -> None:
         """It does not know this type after all."""
-        self.refused.add(_refusal(kind, workflows))
-
-
-def _refusal(kind: str, workflows: bool) -> str:
-    return f"workflow {kind}" if workflows else f"activity {kind}"
+        self.refused.add((workflows, kind))
 
 
 class Serving:
@@ -186,11 +185,20 @@ class Serving:
     def freest(
         self, key: Key, now_ms: int, free: Callable[[Seat], int], *, workflows: bool
     ) -> Seat | None:
-        """The seat with the most free slots, or None where none has any or all are silent."""
-        best: Seat | None = None
-        most = 0
+        """The seat with the most free slots, a late one last.
+
+        None where none has any or all are silent.
+        """
+        best = late_best = None
+        most = late_most = 0
         for seat in self.seats(key, workflows=workflows):
             slots = free(seat)
-            if slots > most and now_ms - seat.sync_ms <= SILENT_MS:
-                best, most = seat, slots
-        return best
+            if slots <= late_most and slots <= most:
+                continue
+            silent_ms = now_ms - seat.sync_ms
+            if silent_ms <= LATE_MS:
+                if slots > most:
+                    best, most = seat, slots
+            elif silent_ms <= SILENT_MS and slots > late_most:
+                late_best, late_most = seat, slots
+        return best or late_best

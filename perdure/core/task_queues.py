@@ -7,7 +7,7 @@ says what time it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity
@@ -16,6 +16,7 @@ from perdure.core.ids import Session
 from perdure.core.open_work import Entry, Key, Work
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
+    CLOSING_TYPES,
     EVENT_TYPES,
     ActivityDeadLettered,
     ActivityRedriven,
@@ -34,7 +35,7 @@ from perdure.core.records import (
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
 )
-from perdure.core.state import Activity, ActivityState, Execution, Lease
+from perdure.core.state import Activity, ActivityState, Execution, Lease, Status
 
 SCHEDULE_TO_START = "schedule_to_start"
 SCHEDULE_TO_CLOSE = "schedule_to_close"
@@ -42,20 +43,6 @@ SCHEDULE_TO_CLOSE = "schedule_to_close"
 _TIMER = "timer"
 _RETRY = "retry"
 _PARKED = "parked"
-
-_ACTIVITY_RECORDS: frozenset[type[Record]] = frozenset(
-    {
-        ActivityTaskScheduled,
-        ActivityTaskCompleted,
-        ActivityTaskFailed,
-        ActivityTaskCancelled,
-        ActivityDeadLettered,
-        ActivityRedriven,
-        LeaseGranted,
-        LeaseReleased,
-        RetryScheduled,
-    }
-)
 
 Due = tuple[str, Work | Entry, int]
 
@@ -81,7 +68,9 @@ class TaskQueues:
         for execution in executions:
             if not execution.is_open:
                 continue
-            self._forget(execution.workflow_id)
+            known = self.works.get(execution.workflow_id)
+            if known is not None:
+                self._forget(known)
             work = self.works[execution.workflow_id] = Work(execution, None)
             if execution.consumed >= execution.last_event_id:
                 work.events = []
@@ -91,46 +80,36 @@ class TaskQueues:
                 self._start_timer(work, timer_id, due_ms)
             self._settle(work, now_ms)
 
-    def apply(self, workflow_id: str, at_ms: int, record: Record, n: int = 0) -> None:
-        """Take in one record of commit `n`, in the order of the log."""
+    def apply(self, workflow_id: str, at_ms: int, records: Sequence[Record], n: int = 0) -> None:
+        """Take in what commit `n` states about one workflow, in the order of the log."""
         work = self.works.get(workflow_id)
-        kind = type(record)
-        if work is None:
-            # Of an execution that is closed, or of its beginning.
-            if isinstance(record, WorkflowStarted):
-                execution = begin(workflow_id, record)
-                work = self.works[workflow_id] = Work(execution, [])
+        if type(records[-1]) in CLOSING_TYPES:
+            # What else the commit states about it is no concern of anybody here.
+            if work is not None:
+                self._forget(work)
+            return
+        for record in records:
+            if work is None:
+                if not isinstance(record, WorkflowStarted):
+                    return  # Of an execution that is closed.
+                work = self.works[workflow_id] = Work(begin(workflow_id, record), [])
+            else:
+                evolve(work.execution, record, n)
+            kind = type(record)
+            if kind in EVENT_TYPES:
                 work.keep_event(record)
+            fold = _FOLDS.get(kind)
+            if fold is not None:
+                fold(self, work, record, at_ms)
+        if work is not None:
+            if work.execution.status is not Status.RUNNING:
+                self._forget(work)
+            elif work.given is None and not work.is_ready:
                 self._settle(work, at_ms)
-            return
-        evolve(work.execution, record, n)
-        if not work.execution.is_open:
-            self._forget(workflow_id)
-            return
-        if kind in EVENT_TYPES:
-            work.keep_event(record)
-        if kind in _ACTIVITY_RECORDS:
-            self._refresh(work, record.activity_id, at_ms)  # type: ignore[attr-defined]
-        elif isinstance(record, TimerStarted):
-            self._start_timer(work, record.timer_id, record.due_ms)
-        elif isinstance(record, TimerFired | TimerCancelled):
-            work.timers.discard(record.timer_id)
-            self._deadlines.remove((_TIMER, work, record.timer_id))
-        elif isinstance(record, WorkflowTaskCompleted):
-            self.withdraw_workflow(work)
-            work.given = None
-            work.consume(record.consumed)
-        elif isinstance(record, WorkflowTaskFailed):
-            self.withdraw_workflow(work)
-            work.given = None
-        self._settle(work, at_ms)
 
-    def _forget(self, workflow_id: str) -> None:
-        work = self.works.pop(workflow_id, None)
-        if work is None:
-            return
+    def _forget(self, work: Work) -> None:
+        del self.works[work.workflow_id]
         self.withdraw_workflow(work)
-        self._deadlines.remove((_PARKED, work, 0))
         for entry in work.entries.values():
             self._forget_activity(entry)
         work.entries.clear()
@@ -138,20 +117,35 @@ class TaskQueues:
             self._deadlines.remove((_TIMER, work, timer_id))
         work.timers.clear()
 
+    # --- timers ---------------------------------------------------------------
+    def _timer_started(self, work: Work, record: TimerStarted, at_ms: int) -> None:
+        self._start_timer(work, record.timer_id, record.due_ms)
+
+    def _timer_gone(self, work: Work, record: TimerFired | TimerCancelled, at_ms: int) -> None:
+        work.timers.discard(record.timer_id)
+        self._deadlines.remove((_TIMER, work, record.timer_id))
+
     def _start_timer(self, work: Work, timer_id: int, due_ms: int) -> None:
         work.timers.add(timer_id)
         self._deadlines.put((_TIMER, work, timer_id), due_ms)
 
     # --- workflow tasks -------------------------------------------------------
+    def _task_completed(self, work: Work, record: WorkflowTaskCompleted, at_ms: int) -> None:
+        self.withdraw_workflow(work)
+        work.given = None
+        work.consume(record.consumed)
+
+    def _task_failed(self, work: Work, record: WorkflowTaskFailed, at_ms: int) -> None:
+        self.withdraw_workflow(work)
+        work.given = None
+
     def _settle(self, work: Work, at_ms: int) -> None:
         """Put the workflow task where it belongs: among the ready, the parked, or nowhere."""
         execution = work.execution
-        if work.given is not None or not execution.task_ready:
-            return
-        ready = self.workflows.get(work.key)
-        if ready is not None and work in ready:
+        if work.given is not None or work.is_ready or not execution.task_ready:
             return
         if execution.task_due_ms > at_ms:
+            work.is_parked = True
             self._deadlines.put((_PARKED, work, 0), execution.task_due_ms)
             return
         self._arrival += 1
@@ -163,13 +157,18 @@ class TaskQueues:
         if ready is None:
             ready = self.workflows[work.key] = Ranked()
         ready.put(work, work.rank)
+        work.is_ready = True
 
     def withdraw_workflow(self, work: Work) -> bool:
         """Take the task from the ready ones; False when it was not among them."""
-        self._deadlines.remove((_PARKED, work, 0))
-        ready = self.workflows.get(work.key)
-        if ready is None or not ready.remove(work):
+        if work.is_parked:
+            work.is_parked = False
+            self._deadlines.remove((_PARKED, work, 0))
+        if not work.is_ready:
             return False
+        work.is_ready = False
+        ready = self.workflows[work.key]
+        ready.remove(work)
         if not ready:
             del self.workflows[work.key]
         return True
@@ -190,6 +189,9 @@ class TaskQueues:
             self._queue_workflow(work)
 
     # --- activities -----------------------------------------------------------
+    def _activity_changed(self, work: Work, record: Any, at_ms: int) -> None:
+        self._refresh(work, record.activity_id, at_ms)
+
     def _refresh(self, work: Work, activity_id: str, at_ms: int) -> None:
         """Put an activity where its state says: ready, waiting for its time, leased, or gone."""
         activity = work.execution.activities.get(activity_id)
@@ -204,12 +206,14 @@ class TaskQueues:
             entry = work.entries[activity_id] = Entry(work, activity)
         else:
             self.withdraw_activity(entry)
-        self._index_lease(entry, activity.lease)
+        if entry.is_leased or activity.lease is not None:
+            self._index_lease(entry, activity.lease)
         if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
             self._arrival += 1
             entry.rank = (-activity.options.priority, activity.due_ms, self._arrival)
-            self.requeue_activity(entry, at_ms)
-        self._arm(entry, activity)
+            self._queue_activity(entry, activity.due_ms, at_ms)
+        if activity.options.schedule_to_start_ms or activity.options.schedule_to_close_ms:
+            self._arm(entry, activity)
 
     def _index_lease(self, entry: Entry, lease: Lease | None) -> None:
         if entry.held_by is not None:
@@ -224,6 +228,7 @@ class TaskQueues:
             entry.polled_by = None
         entry.token = None
         entry.sent_ms = 0
+        entry.is_leased = lease is not None
         if lease is None:
             return
         if lease.session is not None:
@@ -254,10 +259,13 @@ class TaskQueues:
 
     def _forget_activity(self, entry: Entry) -> None:
         self.withdraw_activity(entry)
-        self._index_lease(entry, None)
-        generation = entry.activity.generation
-        self._deadlines.remove((SCHEDULE_TO_START, entry, generation))
-        self._deadlines.remove((SCHEDULE_TO_CLOSE, entry, generation))
+        if entry.is_leased:
+            self._index_lease(entry, None)
+        options, generation = entry.activity.options, entry.activity.generation
+        if options.schedule_to_start_ms:
+            self._deadlines.remove((SCHEDULE_TO_START, entry, generation))
+        if options.schedule_to_close_ms:
+            self._deadlines.remove((SCHEDULE_TO_CLOSE, entry, generation))
 
     def is_waiting(self, entry: Entry) -> bool:
         """True while the activity is open, not leased and no dead letter."""
@@ -268,23 +276,30 @@ class TaskQueues:
 
     def requeue_activity(self, entry: Entry, at_ms: int, not_before_ms: int = 0) -> None:
         """Put a waiting activity (back) at its place among the ready, or let it wait till due."""
-        if not self.is_waiting(entry):
-            return
-        due_ms = max(entry.activity.due_ms, not_before_ms)
+        if self.is_waiting(entry):
+            self._queue_activity(entry, max(entry.activity.due_ms, not_before_ms), at_ms)
+
+    def _queue_activity(self, entry: Entry, due_ms: int, at_ms: int) -> None:
         if due_ms > at_ms:
+            entry.is_parked = True
             self._deadlines.put((_RETRY, entry, 0), due_ms)
             return
         ready = self.activities.get(entry.key)
         if ready is None:
             ready = self.activities[entry.key] = Ranked()
         ready.put(entry, entry.rank)
+        entry.is_ready = True
 
     def withdraw_activity(self, entry: Entry) -> bool:
         """Take it from the ready ones; False when it was not among them."""
-        self._deadlines.remove((_RETRY, entry, 0))
-        ready = self.activities.get(entry.key)
-        if ready is None or not ready.remove(entry):
+        if entry.is_parked:
+            entry.is_parked = False
+            self._deadlines.remove((_RETRY, entry, 0))
+        if not entry.is_ready:
             return False
+        entry.is_ready = False
+        ready = self.activities[entry.key]
+        ready.remove(entry)
         if not ready:
             del self.activities[entry.key]
         return True
@@ -311,12 +326,14 @@ class TaskQueues:
             kind, what, number = found
             if isinstance(what, Entry):
                 if kind == _RETRY:
+                    what.is_parked = False
                     self.requeue_activity(what, now_ms)
                 else:
                     activity_id = what.activity.activity_id
                     workflow_id = what.work.workflow_id
                     self._proposals.append(TimeOutActivity(workflow_id, activity_id, number, kind))
             elif kind == _PARKED:
+                what.is_parked = False
                 self._settle(what, now_ms)
             else:
                 self._proposals.append(FireTimer(what.workflow_id, number))
@@ -377,3 +394,21 @@ def _in_order(queues: Iterable[Ranked[Any]]) -> list[Any]:
     held = [item for ready in queues for item in ready.in_order()]
     held.sort(key=lambda item: item[0])
     return [key for _, key in held]
+
+
+_FOLDS: dict[type[Record], Callable[[TaskQueues, Work, Any, int], None]] = {
+    WorkflowTaskCompleted: TaskQueues._task_completed,
+    WorkflowTaskFailed: TaskQueues._task_failed,
+    TimerStarted: TaskQueues._timer_started,
+    TimerFired: TaskQueues._timer_gone,
+    TimerCancelled: TaskQueues._timer_gone,
+    ActivityTaskScheduled: TaskQueues._activity_changed,
+    ActivityTaskCompleted: TaskQueues._activity_changed,
+    ActivityTaskFailed: TaskQueues._activity_changed,
+    ActivityTaskCancelled: TaskQueues._activity_changed,
+    ActivityDeadLettered: TaskQueues._activity_changed,
+    ActivityRedriven: TaskQueues._activity_changed,
+    LeaseGranted: TaskQueues._activity_changed,
+    LeaseReleased: TaskQueues._activity_changed,
+    RetryScheduled: TaskQueues._activity_changed,
+}

@@ -7,7 +7,7 @@ giving it out twice is harmless. It is given again when it did not come back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 
 from perdure.core.commands import AnyCommand, TimeOutWorkflowTask
 from perdure.core.limits import WORKFLOW_TASK_MS
@@ -48,35 +48,34 @@ class WorkflowTasks:
     # --- giving out -------------------------------------------------------------
     def match(self, reached: int, now_ms: int) -> None:
         """Give every ready task for which somebody has room, longest ready first."""
-        order = []
+        heads = []
         for key, ready in self._queues.workflows.items():
             found = ready.first()
             if found is not None:
-                order.append((found[0], key))
-        heapify(order)
-        while order:
-            _, key = heappop(order)
-            waiting = self._queues.workflows.get(key)
-            found = None if waiting is None else waiting.first()
-            if waiting is None or found is None:
-                continue
-            work = found[1]
+                heads.append((found[0], key, found[1]))
+        heapify(heads)
+        while heads:
+            _, key, work = heads[0]
+            ready = self._queues.workflows[key]
             seat = self._seat_for(work, now_ms)
             if seat is None:
-                continue  # Nobody has room for this kind now: the others may go on.
+                heappop(heads)  # Nobody has room for this kind now: the others may go on.
+                continue
             self._send(self._give(work, seat, reached, now_ms), reached)
-            following = waiting.first()
-            if following is not None:
-                heappush(order, (following[0], key))
+            following = ready.first()
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following[0], key, following[1]))
 
     def _seat_for(self, work: Work, now_ms: int) -> Seat | None:
         """The worker that has it cached, if it has room; else the one with the most room."""
         sticky = None if work.sticky is None else self._serving.seat(work.sticky)
         if (
             sticky is not None
-            and sticky.serves(work.key, workflows=True)
             and _room(sticky) > 0
             and now_ms - sticky.sync_ms <= SILENT_MS
+            and sticky.serves(work.key, workflows=True)
         ):
             return sticky
         return self._serving.freest(work.key, now_ms, _room, workflows=True)

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from perdure import values
 from perdure.activity import ActivityContext, Definition, bound
@@ -57,7 +58,7 @@ class Runner:
     def __init__(self, definitions: Mapping[str, Definition], inbox: Inbox) -> None:
         self._definitions = definitions
         self._inbox = inbox
-        self._threads = Threads()
+        self._threads = Threads(inbox.nudge)
         self._loop = LoopThread()
         self._pid = os.getpid()
 
@@ -97,21 +98,15 @@ class Runner:
         """Run it; `done` is posted with the outcome."""
         definition = attempt.definition
         assert definition is not None
-        token = attempt.task.token
         if definition.is_async:
 
             async def run() -> None:
                 outcome = await self._await(attempt, definition)
-                self._inbox.post(done, token, outcome)
+                self._inbox.post(done, attempt.task.token, outcome)
 
             attempt.job = self._loop.start(run)
         else:
-
-            def call() -> None:
-                context = contextvars.Context()
-                self._inbox.post(done, token, context.run(self._call, attempt, definition))
-
-            attempt.job = self._threads.submit(call)
+            attempt.job = self._threads.submit(partial(self._run, attempt, definition, done))
 
     def ended(self, attempt: Attempt) -> None:
         """The main loop has the outcome."""
@@ -131,6 +126,10 @@ class Runner:
             attempt.job.cancel()
 
     # --- in a thread, on the loop ---------------------------------------------------
+    def _run(self, attempt: Attempt, definition: Definition, done: Done) -> None:
+        outcome = contextvars.Context().run(self._call, attempt, definition)
+        self._inbox.put(done, attempt.task.token, outcome)  # The thread will nudge.
+
     def _call(self, attempt: Attempt, definition: Definition) -> Outcome:
         try:
             with bound(attempt.context):

@@ -23,6 +23,7 @@ from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from perdure.errors import InvalidArgument
+from perdure.worker import guard
 from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
@@ -74,6 +75,7 @@ def main(boot: Boot) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     control = ControlLink(context, boot)
     control.hello()
+    guard.install()  # Before the application, which may import by name what is guarded.
     try:
         found = load_apps(options.get("apps", ()), options.get("cwd", "."))
     except InvalidArgument as refusal:
@@ -122,6 +124,7 @@ def run_external(
         os.environ[HASH_SEED] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     logs.configure(log_json)
+    guard.install()
     found = load_apps(apps, cwd)
     client = Client(endpoint)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

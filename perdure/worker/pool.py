@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from queue import SimpleQueue
 from typing import Any
 
 from perdure import logs
@@ -29,18 +29,30 @@ class Job:
 
 
 class _Thread:
-    __slots__ = ("given_up",)
+    __slots__ = ("bell", "given_up")
 
     def __init__(self) -> None:
+        self.bell = threading.Lock()
+        self.bell.acquire()
         self.given_up = False
 
 
 class Threads:
-    """Threads, started as they are needed. The methods are the main loop's."""
+    """Threads, started as they are needed. The methods are the main loop's.
 
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+    One thread at a time is called to the queue, and whoever takes a job from it calls the next one
+    if there are more. So a thread works off many short jobs in a row, while those behind one that
+    blocks begin at once: the thread that was called takes them as soon as Python lets it.
+
+    `nudge` is called where jobs have ended and no thread will soon go on to another.
+    """
+
+    def __init__(self, nudge: Callable[[], None]) -> None:
+        self._nudge = nudge
         self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque()
+        self._idle: list[_Thread] = []
+        self._called: _Thread | None = None
         self._wanted = 0
         self._alive = 0
         self._stuck = 0
@@ -60,12 +72,15 @@ class Threads:
         """Have a thread call `run`. The caller bounds how many jobs are open at a time."""
         job = Job(run)
         self._wanted += 1
-        if self._wanted > self._alive:
+        with self._lock:
+            self._jobs.append(job)
+            if self._wanted <= self._alive:
+                self._call_one()
+                return job
             self._alive += 1
-            self._numbered += 1
-            name = f"activity-{self._numbered}"
-            threading.Thread(target=self._loop, args=(_Thread(),), name=name, daemon=True).start()
-        self._jobs.put(job)
+        self._numbered += 1
+        name = f"activity-{self._numbered}"
+        threading.Thread(target=self._loop, args=(_Thread(),), name=name, daemon=True).start()
         return job
 
     def ended(self) -> None:
@@ -83,21 +98,44 @@ class Threads:
                 self._alive -= 1
                 self._stuck += 1
 
+    def _call_one(self) -> None:
+        # Under the lock. With nobody idle, one of those that are between two jobs will look.
+        if self._called is None and self._idle:
+            self._called = self._idle.pop()
+            self._called.bell.release()
+
+    def _take(self, me: _Thread) -> Job | None:
+        with self._lock:
+            if self._called is me:
+                self._called = None
+            while self._jobs:
+                job = self._jobs.popleft()
+                if not job.skipped:
+                    job.thread = me
+                    if self._jobs:
+                        self._call_one()
+                    return job
+            self._idle.append(me)
+            return None
+
     def _loop(self, me: _Thread) -> None:
         while True:
-            job = self._jobs.get()
-            with self._lock:
-                if job.skipped:
-                    continue
-                job.thread = me
+            job = self._take(me)
+            if job is None or self._called is None:
+                self._nudge()
+            if job is None:
+                me.bell.acquire()
+                self._nudge()
+                continue
             job.run()
             with self._lock:
                 job.thread = None
                 job.skipped = True
                 if me.given_up:
                     self._stuck -= 1
-                    return
+                    break
             del job  # What it holds must not live until the next one comes.
+        self._nudge()
 
 
 class LoopThread:

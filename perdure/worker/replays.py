@@ -1,339 +1,134 @@
-"""The thread that runs workflow functions, its cache, and the watch over it.
+"""The queue of workflow tasks to be run, and the watch over the one that runs.
 
-Workflow code runs beside the main loop, not in it: a workflow that blocks its loop must not keep
-heartbeats, reports and Syncs of everything else from leaving. The handover costs some tens of
-microseconds, and under load is shared by all that lies in the queue.
-
-The main loop watches: after `BLOCKED_MS` without a turn it raises Blocked into the thread, again
-every `AGAIN_MS`, and after `GIVEN_UP_MS` it leaves the thread to itself and starts another one.
+The thread that leads the main loop runs them, between two turns of the loop (see Relay); where one
+takes long, another thread leads on and this one waits with the rest of the queue until that is over.
+The watch is the leader's then: after `BLOCKED_MS` in which the workflow gave its loop no turn it
+raises Blocked into that thread, again every `AGAIN_MS`, and after `GIVEN_UP_MS` it leaves the
+thread, and the workflows that it had in memory, to themselves.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import threading
-import traceback
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
+from collections import deque
+from collections.abc import Callable, Mapping
 
-import msgspec
-
-from perdure import logs
-from perdure.core import commands, limits, links
-from perdure.core.records import Payload, decode_event
-from perdure.failures import (
-    PAYLOAD_TOO_LARGE,
-    Failure,
-    cut,
-    engine_failure,
-    failure_from_exception,
-)
-from perdure.log_names import LogName
-from perdure.worker.replay import Replayer
+from perdure.clock import boottime_ms
+from perdure.worker.relay import Relay
 from perdure.worker.sockets import Inbox
-from perdure.workflow import Definition, NonDeterminism
+from perdure.worker.stage import Outcome, Stage, Work
+from perdure.workflow import Definition
 
-CACHED_MAX = 2_000
-CHUNK = 500
+SLICE_MS = 10
 LOOK_MS = 250
 LOOK_COUNTS_MS = 500
 BLOCKED_MS = 2_000
 AGAIN_MS = 1_000
 GIVEN_UP_MS = 5_000
-TERMINAL = (commands.CompleteWorkflow, commands.FailWorkflow)
-
-
-class Blocked(BaseException):
-    """Raised into a workflow function that does not give its loop a turn."""
-
-
-class Missing(msgspec.Struct, frozen=True):
-    """The events after `after` are needed first; 0: the whole history."""
-
-    after: int
-
-
-Outcome = commands.CompleteWorkflowTask | commands.FailWorkflowTask | Missing
-
-
-class Work:
-    """One run of a workflow task. `whole`: `events` are all there are, from the first on."""
-
-    __slots__ = ("events", "task", "whole")
-
-    def __init__(
-        self, task: links.WorkflowTask, events: Sequence[msgspec.Raw] | None, whole: bool
-    ) -> None:
-        self.task = task
-        self.events = events
-        self.whole = whole
-
-    def fails(self, reason: str, failure: Failure | None = None) -> commands.FailWorkflowTask:
-        """The report that this task did not work out."""
-        task = self.task
-        return commands.FailWorkflowTask(
-            task.workflow_id, task.consumed, task.commands, reason, failure
-        )
-
 
 Done = Callable[[Work, Outcome, int], None]
 
 
 class Replays:
-    """Runs work in order, one at a time. All is the main loop's; `done` is posted to it."""
+    """Runs work in order, one at a time. All is the main loop's, whoever leads it."""
 
-    def __init__(self, definitions: Mapping[str, Definition], inbox: Inbox, done: Done) -> None:
+    def __init__(
+        self, definitions: Mapping[str, Definition], relay: Relay, inbox: Inbox, done: Done
+    ) -> None:
         self._definitions = definitions
+        self._relay = relay
         self._inbox = inbox
-        self._post_done = done
-        self._queue: SimpleQueue[Work | str] = SimpleQueue()
-        self._open = 0
-        self._thread: _Thread | None = None
+        self._done = done
+        self._queue: deque[Work | str] = deque()
+        self._stage = Stage(definitions)
+        self._is_away = False  # A thread that has lost the lead is still on the stage.
         self._seen = 0
         self._looked_ms = 0
         self._still_ms = 0
-        self._interrupt_at_ms = BLOCKED_MS
-        self.handing_back = False
+        self._interrupt_at_ms = 0
 
-    def submit(self, work: Work, now_ms: int) -> None:
-        """Have `work` run; its outcome is posted."""
-        if self._thread is None:
-            self._start_thread()
-        if self._open == 0:
-            self._looked_ms = now_ms
-        self._open += 1
-        self._queue.put(work)
+    @property
+    def is_ready(self) -> bool:
+        """Whether `run` has something to do."""
+        return bool(self._queue) and not self._is_away
+
+    def submit(self, work: Work) -> None:
+        """Have `work` run; `done` is called with its outcome."""
+        self._queue.append(work)
 
     def evict(self, workflow_id: str) -> None:
-        """Forget the cached state of a workflow."""
-        if self._thread is not None:
-            self._queue.put(workflow_id)
+        """Forget the cached state of a workflow, in its turn."""
+        self._queue.append(workflow_id)
 
-    def _start_thread(self) -> None:
-        self._thread = _Thread(self._definitions, self._queue, self._finished, self)
+    def hand_back(self) -> None:
+        """Run nothing more that has not begun."""
+        self._stage.handing_back = True
 
-    def _finished(self, thread: _Thread, work: Work, outcome: Outcome) -> None:
-        self._inbox.post(self._deliver, thread, work, outcome)
+    def run(self, now_ms: int) -> Stage | None:
+        """Run what is queued, for a slice of time.
 
-    def _deliver(self, thread: _Thread, work: Work, outcome: Outcome, now_ms: int) -> None:
-        if thread is self._thread:
-            self._open -= 1
-            self._post_done(work, outcome, now_ms)
+        The stage where the lead has been lost in that: the caller must touch nothing any more.
+        """
+        until_ms = now_ms + SLICE_MS
+        while self.is_ready and now_ms < until_ms:
+            stage, work = self._stage, self._queue.popleft()
+            number = self._relay.enter()
+            outcome = stage.run(work)
+            if not self._relay.leave(number):
+                self._inbox.post(self._returned, stage, work, outcome)
+                return stage
+            now_ms = boottime_ms()
+            if isinstance(work, Work) and outcome is not None:
+                self._done(work, outcome, now_ms)
+        return None
+
+    def _returned(
+        self, stage: Stage, work: Work | str, outcome: Outcome | None, now_ms: int
+    ) -> None:
+        if stage is not self._stage:
+            return  # It was given up.
+        self._is_away = False
+        if isinstance(work, Work) and outcome is not None:
+            self._done(work, outcome, now_ms)
 
     # --- the watch --------------------------------------------------------------------
+    def overtaken(self, now_ms: int) -> None:
+        """The calling thread has the lead from now on; the one before is still on the stage."""
+        self._is_away = True
+        self._seen = self._stage.turns
+        self._looked_ms = now_ms
+        self._still_ms, self._interrupt_at_ms = 0, BLOCKED_MS
+
     def next_ms(self) -> int | None:
-        """When `watch` wants to look, at the latest; None while nothing runs."""
-        return self._looked_ms + LOOK_MS if self._open else None
+        """When `watch` wants to look, at the latest; None while there is nothing to watch."""
+        return self._looked_ms + LOOK_MS if self._is_away else None
 
     def watch(self, now_ms: int) -> None:
-        """Look whether the thread moves, and raise into it, or leave it, if it does not.
+        """Look whether the work moves, and raise into it, or leave it, if it does not.
 
         Time counts only while this loop itself ran: a process that was stopped accuses nobody.
         """
-        thread = self._thread
+        stage = self._stage
         passed_ms, self._looked_ms = min(now_ms - self._looked_ms, LOOK_COUNTS_MS), now_ms
-        if thread is None or thread.work is None or thread.turns != self._seen:
-            self._seen = 0 if thread is None else thread.turns
+        if stage.work is None or stage.turns != self._seen:
+            self._seen = stage.turns
             self._still_ms, self._interrupt_at_ms = 0, BLOCKED_MS
             return
         self._still_ms += passed_ms
         if self._still_ms >= GIVEN_UP_MS:
-            self._leave(thread, now_ms)
+            self._leave(now_ms)
         elif self._still_ms >= self._interrupt_at_ms:
             self._interrupt_at_ms += AGAIN_MS
-            thread.interrupt()
+            stage.interrupt(BLOCKED_MS)
 
-    def _leave(self, thread: _Thread, now_ms: int) -> None:
-        work = thread.leave()
+    def _leave(self, now_ms: int) -> None:
+        stage = self._stage
+        work = stage.leave()
         self._still_ms, self._interrupt_at_ms = 0, BLOCKED_MS
         if work is None:
             return
-        self._start_thread()
+        self._stage = Stage(self._definitions)
+        self._stage.handing_back = stage.handing_back
+        self._is_away = False
+        self._relay.appoint()
         if isinstance(work, Work):
-            self._open -= 1
-            self._post_done(work, work.fails("blocked", thread.where()), now_ms)
-
-
-class _Thread:
-    """The thread, and the cache that it alone touches."""
-
-    def __init__(
-        self,
-        definitions: Mapping[str, Definition],
-        queue: SimpleQueue[Work | str],
-        finished: Callable[[_Thread, Work, Outcome], None],
-        owner: Replays,
-    ) -> None:
-        self.turns = 1
-        self.work: Work | str | None = None  # A text: that workflow is being evicted.
-        self._definitions = definitions
-        self._queue = queue
-        self._finished = finished
-        self._owner = owner
-        self._cache: OrderedDict[str, Replayer] = OrderedDict()
-        self._lock = threading.Lock()
-        self._left = False
-        self._interrupted = False
-        self._where = ""
-        thread = threading.Thread(target=self._loop, name="workflows", daemon=True)
-        thread.start()
-        assert thread.ident is not None
-        self._ident = thread.ident
-
-    # --- the main loop's ----------------------------------------------------------
-    def interrupt(self) -> None:
-        """Raise Blocked into the work at hand."""
-        with self._lock:
-            if self.work is None:
-                return
-            frame = sys._current_frames().get(self._ident)
-            if frame is not None and not self._interrupted:
-                self._where = "".join(traceback.format_stack(frame))
-            self._interrupted = True
-            work = self.work
-            workflow_id = work if isinstance(work, str) else work.task.workflow_id
-            logs.logger().warning(LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id)
-            _raise_in(self._ident, Blocked)
-
-    def leave(self) -> Work | str | None:
-        """Count no more on this thread: the work that it is stuck in. None: it has just moved."""
-        with self._lock:
-            if self.work is None:
-                return None
-            self._left = True
-            return self.work
-
-    def where(self) -> Failure:
-        """The failure of work that blocked, with the place."""
-        return Failure(
-            "WorkflowBlocked",
-            f"the workflow function did not give its loop a turn for {BLOCKED_MS} ms",
-            stack=cut(self._where) or None,
-        )
-
-    # --- in the thread --------------------------------------------------------------
-    def _loop(self) -> None:
-        while not self._left:
-            work = self._queue.get()
-            outcome = self._guarded(work)
-            if outcome is not None and isinstance(work, Work) and not self._left:
-                self._finished(self, work, outcome)
-
-    def _guarded(self, work: Work | str) -> Outcome | None:
-        """Run `work`. Blocked may be raised anywhere from here to the end of `_settle`."""
-        outcome: Outcome | None = None
-        try:
-            self.turns += 1
-            self.work = work
-            if isinstance(work, str):
-                self._drop(work)
-            else:
-                outcome = self._run(work)
-        except Blocked:
-            pass  # `_settle` knows.
-        while True:
-            try:
-                return self._settle(work, outcome)
-            except Blocked:
-                continue
-
-    def _settle(self, work: Work | str, outcome: Outcome | None) -> Outcome | None:
-        with self._lock:
-            self.work = None  # From here on nothing new is raised into this thread.
-        if not self._interrupted:
-            return outcome
-        _raise_in(threading.get_ident(), None)
-        self._interrupted = False
-        if isinstance(work, str):
-            return None
-        self._cache.pop(work.task.workflow_id, None)
-        return work.fails("blocked", self.where())
-
-    def _run(self, work: Work) -> Outcome:
-        task = work.task
-        if self._owner.handing_back:
-            return work.fails("handed_back")
-        try:
-            return self._replay(work)
-        except NonDeterminism as problem:
-            self._drop(task.workflow_id)
-            return work.fails("mismatch", failure_from_exception(problem))
-        except Exception as problem:  # noqa: BLE001 - reported to history, which shows it
-            self._drop(task.workflow_id)
-            return work.fails("error", failure_from_exception(problem))
-
-    def _replay(self, work: Work) -> Outcome:
-        task, events = work.task, work.events
-        definition = self._definitions.get(task.workflow_type)
-        if definition is None:
-            return work.fails("unknown_type")
-        cached = None if work.whole else self._cache.get(task.workflow_id)
-        if cached and (cached.consumed, cached.commands) == (task.consumed, task.commands):
-            if events is None:
-                return Missing(task.consumed)
-            replayer = cached
-            self._cache.move_to_end(task.workflow_id)
-        else:
-            self._drop(task.workflow_id)
-            if events is None or not (work.whole or task.consumed == 0):
-                return Missing(0)
-            replayer = self._cache[task.workflow_id] = Replayer(definition, task.workflow_id)
-        for start in range(0, len(events), CHUNK):
-            self.turns += 1
-            replayer.feed([decode_event(raw) for raw in events[start : start + CHUNK]])
-        steps = replayer.take_steps()
-        if replayer.matched != task.commands:
-            expected, got = f"{task.commands} commands", f"{replayer.matched}"
-            message = f"the code does not agree with history: expected {expected}, got {got}"
-            raise NonDeterminism(message, expected=expected, got=got)
-        refusal = _too_large(work, steps)
-        if refusal is not None:
-            self._drop(task.workflow_id)
-            return refusal
-        result = commands.CompleteWorkflowTask(
-            task.workflow_id, task.consumed, task.commands, replayer.consumed, steps
-        )
-        if steps and isinstance(steps[-1], TERMINAL):
-            self._drop(task.workflow_id)
-        elif len(self._cache) > CACHED_MAX:
-            self._drop(next(iter(self._cache)))
-        return result
-
-    def _drop(self, workflow_id: str) -> None:
-        replayer = self._cache.pop(workflow_id, None)
-        if replayer is None:
-            return
-        try:
-            replayer.close()
-        except Exception as problem:  # noqa: BLE001 - what a user's `finally` raises concerns nobody
-            logs.logger().warning(
-                LogName.WORKER_WORKFLOW_FAILED, workflow_id=workflow_id, problem=repr(problem)
-            )
-
-
-def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWorkflowTask | None:
-    size = sum(len(payload) for step in steps if (payload := _payload(step)) is not None)
-    if size <= limits.WORKFLOW_RESULT_BYTES_MAX:
-        return None
-    message = (
-        f"the {len(steps)} steps of one workflow task carry {size} bytes; the limit is "
-        f"{limits.WORKFLOW_RESULT_BYTES_MAX} bytes: start less at a time"
-    )
-    return work.fails("error", engine_failure(PAYLOAD_TOO_LARGE, message))
-
-
-def _payload(step: commands.Step) -> Payload | None:
-    if isinstance(step, commands.ScheduleActivity):
-        return step.input
-    if isinstance(step, commands.CompleteWorkflow):
-        return step.result
-    return None
-
-
-def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raise `kind` in a thread at its next bytecode; None takes back what was not raised yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(ident), None if kind is None else ctypes.py_object(kind)
-    )
+            self._done(work, work.fails("blocked", stage.where()), now_ms)

@@ -1,4 +1,6 @@
-"""The main loop of a worker: one thread, two sockets, an inbox, and what is due.
+"""The main loop of a worker: two sockets, an inbox, what is due, and workflows between the turns.
+
+One thread at a time leads it; which one may change while a workflow runs (see Relay).
 
 Level-triggered: at every hello, when it begins to drain, and every second it says all that it
 holds; the node works out what got lost on the way. Nothing is waited for except in `_wait`.
@@ -21,6 +23,7 @@ from perdure.worker.activities import Activities
 from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
 from perdure.worker.attempts import Runner
 from perdure.worker.locator import Locator
+from perdure.worker.relay import Parting, Relay
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 from perdure.worker.workflows import Workflows
 
@@ -69,7 +72,8 @@ class Worker:
         self._asks = Asks()
         self._runner = Runner(config.activities, inbox)
         self.activities = Activities(self._runner, config.slots, self._asks, gateway)
-        self.workflows = Workflows(config.workflows, inbox, self._asks, gateway)
+        self._relay = Relay(self._lead)
+        self.workflows = Workflows(config.workflows, self._relay, inbox, self._asks, gateway)
         self._newest = 0
         self._ready = False
         self._history = ""
@@ -85,13 +89,7 @@ class Worker:
 
     def run(self) -> bool:
         """Serve until stopped; True when nothing of a user's code is left running."""
-        while not self._over(boottime_ms()):
-            self._wait()
-            now_ms = boottime_ms()
-            self._inbox.drain(now_ms)
-            self._receive(now_ms)
-            self._do_due(now_ms)
-            self._gateway.flush()
+        self._relay.run()
         self._gateway.send(TO_GATEWAY, links.WorkerBye())
         self._gateway.flush()
         logs.logger().info(LogName.WORKER_STOPPED, worker=self._config.worker_id)
@@ -117,9 +115,26 @@ class Worker:
         self.workflows.drain(now_ms)
 
     # --- the loop ---------------------------------------------------------------------
+    def _lead(self, *, overtakes: bool) -> Parting:
+        now_ms = boottime_ms()
+        if overtakes:
+            self.workflows.replays.overtaken(now_ms)
+            self._gateway.flush()
+        while not self._over(now_ms):
+            self._wait()
+            now_ms = boottime_ms()
+            self._inbox.drain(now_ms)
+            self._receive(now_ms)
+            self._do_due(now_ms)
+            lost = self.workflows.replays.run(now_ms)
+            if lost is not None:
+                return Parting.DROPPED if lost.left else Parting.LOST
+            self._gateway.flush()
+        return Parting.OVER
+
     def _wait(self) -> None:
         timeout_ms = 0
-        if self._inbox.arm():
+        if not self.workflows.replays.is_ready and self._inbox.arm():
             next_ms = self._next_ms()
             timeout_ms = -1 if next_ms is None else max(0, next_ms - boottime_ms())
         self._ripe = dict(self._poller.poll(timeout_ms))

@@ -26,6 +26,8 @@ HWM = 100_000
 RECONNECT_MS, RECONNECT_MAX_MS = 10, 200
 HANDSHAKE_MS = 2_000
 BYE_LINGER_MS = 100
+# Plain numbers: pyzmq's own are enums, whose arithmetic costs more than the sending.
+_NOBLOCK, _SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
 _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
@@ -45,10 +47,17 @@ class Inbox:
 
         From any thread; never blocks; does nothing in a fork.
         """
-        if os.getpid() != self._pid:
-            return
-        self._jobs.append((function, args))
-        if self._waits:
+        self.put(function, *args)
+        self.nudge()
+
+    def put(self, function: Callable[..., None], *args: Any) -> None:
+        """As `post`, but a main loop that waits goes on waiting until somebody nudges it."""
+        if os.getpid() == self._pid:
+            self._jobs.append((function, args))
+
+    def nudge(self) -> None:
+        """Wake the main loop if it waits and something was put here. From any thread."""
+        if self._waits and self._jobs:
             self.wake()
 
     def wake(self) -> None:
@@ -133,10 +142,12 @@ class GatewayLink:
         """All messages that lie in the socket (of at most DRAIN_MAX frames)."""
         for _ in range(limits.DRAIN_MAX):
             try:
-                parts = self.socket.recv_multipart(zmq.NOBLOCK)
+                body = self.socket.recv(_NOBLOCK)
             except zmq.Again:
                 return
-            yield from decode_batch(self._decoder, parts[-1], links.ToWorker, "gateway")
+            while self.socket.getsockopt(zmq.RCVMORE):
+                body = self.socket.recv(_NOBLOCK)
+            yield from decode_batch(self._decoder, body, links.ToWorker, "gateway")
 
     def send(self, dest: bytes, message: links.Message) -> None:
         """Queue `message`; it leaves with `flush`."""
@@ -173,7 +184,8 @@ class GatewayLink:
             )
             return
         try:
-            self.socket.send_multipart([dest, body], zmq.NOBLOCK)
+            self.socket.send(dest, _NOBLOCK | _SNDMORE)
+            self.socket.send(body, _NOBLOCK)
         except zmq.Again:
             logs.logger().warning(LogName.WORKER_UNSENT, messages=len(batch))
 

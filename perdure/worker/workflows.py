@@ -1,6 +1,6 @@
 """The workflow tasks that this worker holds: from receipt, over missing events, to the answer.
 
-All of it belongs to the main loop; the workflow functions run in the thread of `Replays`.
+All of it belongs to the main loop, which runs the workflow functions too: see `Replays`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from perdure.core import commands, links
 from perdure.core.records import decode_event
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_GATEWAY, TO_HISTORY, UNKNOWN_CODES, Asks
-from perdure.worker.replays import Missing, Outcome, Replays, Work
+from perdure.worker.relay import Relay
+from perdure.worker.replays import Replays
 from perdure.worker.sockets import GatewayLink, Inbox
+from perdure.worker.stage import Missing, Outcome, Work
 from perdure.workflow import Definition
 
 DONE_KEPT = 10_000
@@ -56,11 +58,12 @@ class Workflows:
     def __init__(
         self,
         definitions: Mapping[str, Definition],
+        relay: Relay,
         inbox: Inbox,
         asks: Asks,
         gateway: GatewayLink,
     ) -> None:
-        self.replays = Replays(definitions, inbox, self.finished)
+        self.replays = Replays(definitions, relay, inbox, self.finished)
         self._asks = asks
         self._gateway = gateway
         self._held: dict[str, Held] = {}
@@ -93,7 +96,7 @@ class Workflows:
         if self._draining:
             self._report(held, Work(task, None, False).fails("handed_back"), now_ms)
         else:
-            self.replays.submit(Work(task, task.events, False), now_ms)
+            self.replays.submit(Work(task, task.events, False))
 
     def drop(self, workflow_id: str) -> None:
         """The node says that this workflow needs nothing of us any more."""
@@ -107,7 +110,7 @@ class Workflows:
         self._done.clear()
 
     def finished(self, work: Work, outcome: Outcome, now_ms: int) -> None:
-        """The thread is done with `work`."""
+        """`work` is over."""
         held = self._held.get(work.task.workflow_id)
         if held is None or held.task is not work.task or held.state is not State.RUNNING:
             return
@@ -145,7 +148,7 @@ class Workflows:
                 self._fetch(held, last, now_ms)
                 return
         held.state = State.RUNNING
-        self.replays.submit(Work(held.task, held.events, held.after == 0), now_ms)
+        self.replays.submit(Work(held.task, held.events, held.after == 0))
         held.events = []
 
     # --- reports --------------------------------------------------------------------------
@@ -197,7 +200,7 @@ class Workflows:
     def drain(self, now_ms: int) -> None:
         """Run nothing more: what does not run yet goes back."""
         self._draining = True
-        self.replays.handing_back = True
+        self.replays.hand_back()
         self._hand_back_in(State.FETCHING, now_ms)
 
     def hand_back(self, now_ms: int) -> None:

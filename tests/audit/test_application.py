@@ -115,6 +115,12 @@ def test_the_nodes_own_limit_of_attempts_counts(policy, shop):
     assert [each["layers"][0]["attempts"] for each in report["activities"]] == [4, 9, 2]
 
 
+def test_the_nodes_configuration_is_read_where_nothing_is_said(policy, shop, tmp_path):
+    (tmp_path / "perdure.toml").write_text("[durable]\ndlq_after_attempts = 7\n")
+    _, report, _ = audited(policy, shop())
+    assert [each["layers"][0]["attempts"] for each in report["activities"]] == [4, 7, 2]
+
+
 def test_clients_can_be_declared_in_a_file(policy, shop, chain_file):
     layer = {"name": "sdk", "attempts": 3, "per_try_timeout_ms": 1_000_000}
     clients = chain_file({"mail": [layer]}, "clients.json")

@@ -59,11 +59,12 @@ class LittleHistory:
 
     def open_state(self) -> list[Execution]:
         """As a reader finds it: copies."""
-        return [
-            msgspec.msgpack.decode(msgspec.msgpack.encode(execution), type=Execution)
-            for execution in self.executions.values()
-            if execution.is_open
-        ]
+        return [self.stored(key) for key, one in self.executions.items() if one.is_open]
+
+    def stored(self, workflow_id: str) -> Execution:
+        """As a reader finds it: a copy."""
+        encoded = msgspec.msgpack.encode(self.executions[workflow_id])
+        return msgspec.msgpack.decode(encoded, type=Execution)
 
     # --- what tests do often ----------------------------------------------------
     def start(self, workflow_id: str = "w", type: str = "T", queue: str = "default") -> None:

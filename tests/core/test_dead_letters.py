@@ -17,8 +17,8 @@ def letters(history):
     letters = DeadLetters()
 
     def listen(n, at_ms, workflow_id, records):
-        for record in records:
-            letters.apply(workflow_id, record, n)
+        if letters.concerns(workflow_id, records):
+            letters.refresh(workflow_id, history.stored(workflow_id))
 
     history.listeners.append(listen)
     return letters

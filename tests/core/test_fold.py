@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.chain import next_hash
+from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
 from perdure.core.ids import Address
 from perdure.core.records import ActivityOptions, decode_body
 from perdure.core.state import Execution
@@ -52,6 +53,7 @@ class Script:
     def __init__(self) -> None:
         self.rig = Rig(jitter=None)
         self.queues = TaskQueues()
+        self.letters = DeadLetters()  # Hears only of commits that the ledger marks for it.
         self.n = 1  # What the queues have heard of.
         self.timers = 0
         self.proposals: list[c.AnyCommand] = []  # Made by the queues, and not asked yet.
@@ -65,10 +67,13 @@ class Script:
 
     def hear(self) -> None:
         reader = self.rig.store.reader()
+        marked = {batch.n for batch in self.rig.batches if batch.dead_letters}
         for row in reader.commits(self.n, 1_000):
             for group in decode_body(row.body).groups:
-                for record in group.records:
-                    self.queues.apply(group.workflow_id, row.at_ms, record, row.n)
+                name, records = group.workflow_id, group.records
+                self.queues.apply(name, row.at_ms, records, row.n)
+                if row.n in marked and self.letters.concerns(name, records):
+                    self.letters.refresh(name, reader.execution(name))
             self.n = row.n
 
     # --- operations -------------------------------------------------------------
@@ -246,6 +251,10 @@ def check_state(script: Script) -> None:
     again = {one.workflow_id: one for one in rig.store.reader().open_state()[1]}
     assert {k: slim(v) for k, v in projected.items()} == {k: slim(v) for k, v in again.items()}
     assert rig.ledger.ready == rig.writer.ready_count()
+    letters = DeadLetters()
+    letters.load(rig.store.reader().open_state()[1])
+    everything = (DeadLetterFilter(), now_ms, 1_000)
+    assert letters.list(*everything) == script.letters.list(*everything)
 
 
 # --- the log, judged without the engine --------------------------------------

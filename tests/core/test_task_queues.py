@@ -24,8 +24,7 @@ def follow(history) -> TaskQueues:
     queues = TaskQueues()
 
     def listen(n, at_ms, workflow_id, records):
-        for record in records:
-            queues.apply(workflow_id, at_ms, record, n)
+        queues.apply(workflow_id, at_ms, records, n)
 
     history.listeners.append(listen)
     return queues

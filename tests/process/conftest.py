@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,3 +102,60 @@ def sockets() -> Iterator[Callable[[int, str], zmq.Socket[bytes]]]:
 
     yield make
     context.destroy(linger=0)
+
+
+class HurtNode(RealNode):
+    """A node that serves tests/process/apps/hurt_app.py, with the ledger that it writes."""
+
+    def __init__(self, directory: Path, *, app: str = "hurt_app", **options: Any) -> None:
+        self.ledger = sqlite3.connect(directory / "ledger.db", isolation_level=None)
+        self.ledger.execute("PRAGMA journal_mode=WAL")
+        self.ledger.execute("CREATE TABLE calls (key, attempt, pid)")
+        self.ledger.execute("CREATE TABLE effects (key PRIMARY KEY)")
+        settings: dict[str, Any] = {"workers": 2, "slots": 6, **options}
+        settings["environment"] = {"HURT_LEDGER": str(directory / "ledger.db")}
+        super().__init__(directory, apps=(app,), python_path=str(APPS), **settings)
+
+    def stop(self) -> None:
+        super().stop()
+        self.ledger.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the node's processes run with, for a process beside it."""
+        return self._environment
+
+    def end_by(self, number: int) -> int:
+        """Send the root a signal that ends it, and wait; its exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        status = self._process.wait(WAIT_S)
+        self._close_pipe()
+        return status
+
+    def restart(self) -> str:
+        """SIGKILL the whole tree, and start again on what is left."""
+        self.kill_all()
+        return self.start()
+
+    def effects(self) -> int:
+        """How many keys have had their effect."""
+        return int(self.ledger.execute("SELECT count(*) FROM effects").fetchone()[0])
+
+    def calls(self, key: str = "%") -> list[tuple[str, int, int]]:
+        """Every delivery: key, attempt, process."""
+        where = "SELECT key, attempt, pid FROM calls WHERE key LIKE ?"
+        return list(self.ledger.execute(where, (key,)))
+
+
+@pytest.fixture
+def hurt(tmp_path: Path) -> Iterator[Callable[..., HurtNode]]:
+    """Makes and starts a HurtNode: workers, slots, app."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> HurtNode:
+            node = stack.enter_context(HurtNode(tmp_path, **options))
+            node.start()
+            return node
+
+        yield make

@@ -173,6 +173,24 @@ def test_what_is_no_value_is_refused_naming_the_field(raw):
         wire.MSGPACK.payload(msgspec.Raw(raw), "input")
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [b"\xca\x7f\xc0\x00\x00", b"\xcb\xff\xf0" + bytes(6), b"\x81\xc4\x01a\x01", b"\xd4\x05x"],
+    ids=["short nan", "infinity", "key of bytes", "extension"],
+)
+@pytest.mark.parametrize("before", [b"\x92\xa3abc", b"\x92\x90", b"\x92\xcd\x01\x00"])
+def test_what_is_no_value_is_found_wherever_it_stands(raw, before):
+    with pytest.raises(InvalidArgument, match="input"):
+        wire.MSGPACK.payload(msgspec.Raw(before + raw), "input")
+
+
+def test_plain_messagepack_stays_byte_for_byte():
+    # 5 in nine bytes: valid, though no encoder of ours would write it.
+    raw = b"\x92\xcf" + bytes(7) + b"\x05\xa1a"
+    assert wire.MSGPACK.payload(msgspec.Raw(raw), "input") == b"m" + raw
+    assert values.digest(b"m" + raw) == values.digest(values.encode([5, "a"]))
+
+
 @pytest.mark.parametrize("raw", [b"1e999", b'"\xff"', b"[" * 201 + b"]" * 201, b"1" * 30])
 def test_json_that_is_no_value_is_refused_naming_the_field(raw):
     with pytest.raises(InvalidArgument, match="input"):

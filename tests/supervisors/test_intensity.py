@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisors.intensity import Intensity, delay_ms, is_crash_loop
+from supervisors.intensity import Intensity, delay_ms, is_crash_loop, is_kill_loop
 
 
 @pytest.mark.parametrize(
@@ -18,23 +18,17 @@ from supervisors.intensity import Intensity, delay_ms, is_crash_loop
 def test_only_a_death_before_readiness_or_within_a_second_after_it_counts(
     ready_at_ms, died_at_ms, counts
 ):
-    death = is_crash_loop(
-        ready_at_ms=ready_at_ms, died_at_ms=died_at_ms, was_killed=False, again_unready=False
-    )
-    assert death is counts
+    assert is_crash_loop(ready_at_ms=ready_at_ms, died_at_ms=died_at_ms) is counts
 
 
 @pytest.mark.parametrize(
-    ("ready_at_ms", "again_unready", "counts"),
+    ("ready_at_ms", "again_unready", "waits"),
     [(None, True, True), (None, False, False), (5_000, True, False), (5_000, False, False)],
 )
-def test_a_kill_counts_only_where_the_life_before_ended_unready_too(
-    ready_at_ms, again_unready, counts
+def test_a_restart_after_a_kill_waits_only_where_the_life_before_ended_unready_too(
+    ready_at_ms, again_unready, waits
 ):
-    death = is_crash_loop(
-        ready_at_ms=ready_at_ms, died_at_ms=5_000, was_killed=True, again_unready=again_unready
-    )
-    assert death is counts
+    assert is_kill_loop(ready_at_ms=ready_at_ms, again_unready=again_unready) is waits
 
 
 def test_five_crashes_in_the_period_are_borne_and_the_sixth_is_too_many():

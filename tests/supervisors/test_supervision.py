@@ -42,13 +42,21 @@ def test_kills_of_ready_and_half_started_children_in_turn_are_never_too_many():
         assert s.exited(killed) == [again("a")]
 
 
-def test_a_child_that_is_killed_before_it_is_ready_every_time_is_given_up():
+def test_a_child_that_is_killed_before_it_is_ready_every_time_waits_up_to_a_second_and_is_kept():
     s = supervision("a", "b")
-    actions = []
-    for at_ms in range(0, 700, 100):
-        actions += s.exited(Exit(id="a", exit_code=-9, ready_at_ms=None, at_ms=at_ms))
-    assert isinstance(actions[-1], GiveUp)
-    assert not any(isinstance(action, GiveUp) for action in actions[:-1])
+    delays = []
+    for at_ms in range(10):
+        (action,) = s.exited(Exit(id="a", exit_code=-9, ready_at_ms=None, at_ms=at_ms))
+        delays.append(action.delay_ms)
+    assert delays == [0, 0, 50, 100, 200, 400, 800, 1_000, 1_000, 1_000]
+    assert s.exited(late_death("a")) == [again("a")]
+
+
+def test_kills_before_readiness_do_not_make_crashes_too_many():
+    s = supervision("a", "b")
+    for at_ms in range(20):
+        s.exited(Exit(id="ab"[at_ms % 2], exit_code=-9, ready_at_ms=None, at_ms=at_ms))
+    assert s.exited(crash("a", 20)) == [again("a", 5_000)]
 
 
 def test_a_crash_loop_is_restarted_ever_slower_and_then_given_up_with_a_reason():

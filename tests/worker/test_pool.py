@@ -8,7 +8,7 @@ PATIENCE_S = 10
 
 
 def test_threads_are_started_as_they_are_needed_and_used_again():
-    threads, done = Threads(), threading.Semaphore(0)
+    threads, done = Threads(lambda: None), threading.Semaphore(0)
     for _ in range(20):
         threads.submit(done.release)
         assert done.acquire(timeout=PATIENCE_S)
@@ -18,7 +18,7 @@ def test_threads_are_started_as_they_are_needed_and_used_again():
 
 def test_a_thread_that_is_stuck_is_replaced_and_ends_when_its_job_does():
     threads, begun, release, after = (
-        Threads(),
+        Threads(lambda: None),
         threading.Event(),
         threading.Event(),
         threading.Event(),
@@ -43,7 +43,7 @@ def test_a_thread_that_is_stuck_is_replaced_and_ends_when_its_job_does():
 
 def test_a_job_that_is_given_up_before_it_begins_never_runs():
     threads, begun, release, last = (
-        Threads(),
+        Threads(lambda: None),
         threading.Event(),
         threading.Event(),
         threading.Event(),

@@ -287,11 +287,13 @@ def test_at_an_orderly_end_what_waits_for_its_turn_is_handed_back(node, workflow
     node.worker(workflows=ALL)
     node.say(workflow_task("w", "spins", started(None)), workflow_task("v", "twice", started()))
     node.sync(lambda sync: len(sync.workflows) == 2)
-    node.stop(10_000)
+    thread = node.stop(10_000)
     assert node.command(FailWorkflowTask, Done()).reason == "blocked"
     command = node.command(FailWorkflowTask, Done())
     assert (command.workflow_id, command.reason) == ("v", "handed_back")
     node.next(links.WorkerBye)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
 
 
 @pytest.mark.usefixtures("short_patience")

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from perdure.activity import Options
-from perdure.audit.chain import Layer
+from perdure.audit.chain import ATTEMPTS_MAX, Layer
 from perdure.audit.imports.draft import Draft
 from perdure.audit.imports.keys import unstable_keys
 from perdure.audit.imports.python_source import (
@@ -99,6 +99,8 @@ def draft_of(
     }
     for key, (said, used, what) in pairs.items():
         draft.either(key, used if said else None, at, used, what, ENGINE_DEFAULT)
+    if resolved.max_attempts > ATTEMPTS_MAX:
+        draft.endless()
     if policy.min_interval_ms:
         draft.given("min_delay_ms", policy.min_interval_ms, at, "min_interval_ms")
     draft.default("jitter", "full", "fixed by the engine")

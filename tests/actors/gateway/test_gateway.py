@@ -83,6 +83,30 @@ def test_a_result_is_waited_for_behind_its_start_and_what_only_looks_waits_for_t
     assert client.answer()["ok"] == {"status": "Completed", "result": "eA=="}
 
 
+def test_what_is_not_there_is_named(node):
+    client = node.client()
+    client.ask("GetResult", workflow_id="w-1", wait_ms=5_000)
+    reply(node, "history", node.history.hear(Watch).n, Refusal("NOT_FOUND", "there is none"))
+    assert "'w-1'" in client.answer()["error"]["message"]
+    client.ask("RedriveDeadLetter", workflow_id="w-2", activity_id="a")
+    reply(node, "history", node.history.hear(Ask).n, Refusal("NOT_FOUND", "there is none"))
+    assert "'w-2'" in client.answer()["error"]["message"]
+
+
+def test_answered_waits_leave_nothing_behind_before_their_time_is_up(node):
+    client = node.client()
+    rounds, at_once = 30, 100
+    for _ in range(rounds):
+        for _ in range(at_once):
+            client.ask("GetResult", workflow_id="w", wait_ms=600_000)
+        for _ in range(at_once):
+            watch = node.history.hear(Watch)
+            reply(node, "history", watch.n, Closed("Completed", None, None))
+        for _ in range(at_once):
+            client.answer()
+    assert len(node.gateways[-1]._deadlines) < rounds * at_once / 2
+
+
 def test_one_connection_does_not_hold_up_another(node):
     first, second = node.client(), node.client()
     start(first)

@@ -22,6 +22,7 @@ from perdure.policy import RetryPolicy
 
 OPTIONS = ActivityOptions(RetryPolicy())
 BIG = values.encode("x" * 5_000)
+EVENT_BYTES = 10_000  # Each event counts as so many, whatever it holds.
 EVENTS = [
     WorkflowStarted(1, 10, "T", "default", values.encode([1]), None, b""),
     ActivityTaskScheduled(2, 11, "a", "charge", BIG, OPTIONS),
@@ -53,7 +54,9 @@ class Store:
         return self.all.get(event_id)
 
     def events(self, workflow_id, after, limit, bytes_max):
-        return [raw for event_id, raw in self.all.items() if event_id > after][:limit]
+        there = self.all if workflow_id == "w" else {}
+        found = [raw for event_id, raw in there.items() if event_id > after][:limit]
+        return found[: max(1, bytes_max // EVENT_BYTES)]
 
     def details(self, workflow_id, activity_id):
         return BIG
@@ -156,6 +159,9 @@ def test_a_worker_gets_events_and_learns_whether_there_are_more():
     page = gateway_reads.page(Store(), Fetch(7, "w", 2))
     assert (page.n, page.complete) == (7, True)
     assert [decode_event(raw).event_id for raw in page.events] == [4, 5]
-    assert gateway_reads.page(Store(last_event_id=9), Fetch(7, "w", 0)).complete is False
+    many = [WorkflowStarted(n, 10, "T", "default", None, None, b"") for n in range(1, 202)]
+    first = gateway_reads.page(Store(many), Fetch(7, "w", 0))
+    assert (len(first.events), first.complete) == (104, False)
+    assert gateway_reads.page(Store(many), Fetch(7, "w", 104)).complete is True
     assert gateway_reads.page(Store(), Fetch(7, "w", 5)).events == ()
     assert gateway_reads.page(Store(), Fetch(7, "no", 0)).events is None

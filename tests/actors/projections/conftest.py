@@ -132,7 +132,8 @@ class Surroundings:
         batch = self.ledger.judge([command], self.base_ms + boottime_ms())
         if batch.change is not None:
             self.writer.commit(batch.change)
-            self.feeds.append(links.Feed(batch.n - 1, batch.n, batch.change.body))
+            feed = links.Feed(batch.n - 1, batch.n, batch.change.body, batch.dead_letters)
+            self.feeds.append(feed)
         self.ledger.committed(batch)
         return batch.answers[0]
 

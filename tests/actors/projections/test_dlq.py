@@ -62,6 +62,16 @@ def test_a_list_waits_for_the_commit_that_its_asker_has_seen(around):
     assert len(listed.entries) == 1
 
 
+def test_a_commit_that_is_not_about_dead_letters_counts_as_reached_all_the_same(around):
+    around.begin()
+    around.schedule("other")
+    assert not any(feed.dead_letters for feed in around.feeds)
+    around.publish()
+    ask(around)
+    [listed] = around.from_actor()
+    assert listed.entries == ()
+
+
 def test_a_page_that_no_list_gave_is_refused(around):
     around.begin()
     ask(around, page="nonsense")

@@ -1,0 +1,236 @@
+"""Where workflow functions run: one at a time, with the cache of those that are in memory.
+
+Whatever thread runs the work, the stage is its own until the work is over. The watch is another
+thread's: it may raise Blocked into the work, or leave the stage to a thread that does not move.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from perdure import logs
+from perdure.core import commands, limits, links
+from perdure.core.records import Payload, decode_event
+from perdure.failures import (
+    PAYLOAD_TOO_LARGE,
+    Failure,
+    cut,
+    engine_failure,
+    failure_from_exception,
+)
+from perdure.log_names import LogName
+from perdure.worker.replay import Replayer
+from perdure.workflow import Definition, NonDeterminism
+
+CACHED_MAX = 10_000
+CHUNK = 500
+TERMINAL = (commands.CompleteWorkflow, commands.FailWorkflow)
+
+
+class Blocked(BaseException):
+    """Raised into a workflow function that does not give its loop a turn."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """The events after `after` are needed first; 0: the whole history."""
+
+    after: int
+
+
+Outcome = commands.CompleteWorkflowTask | commands.FailWorkflowTask | Missing
+
+
+class Work:
+    """One run of a workflow task. `whole`: `events` are all there are, from the first on."""
+
+    __slots__ = ("events", "task", "whole")
+
+    def __init__(
+        self, task: links.WorkflowTask, events: Sequence[msgspec.Raw] | None, whole: bool
+    ) -> None:
+        self.task = task
+        self.events = events
+        self.whole = whole
+
+    def fails(self, reason: str, failure: Failure | None = None) -> commands.FailWorkflowTask:
+        """The report that this task did not work out."""
+        task = self.task
+        return commands.FailWorkflowTask(
+            task.workflow_id, task.consumed, task.commands, reason, failure
+        )
+
+
+class Stage:
+    """Runs work in order, and keeps the workflows that it leaves open."""
+
+    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+        self.turns = 1
+        self.work: Work | str | None = None  # A text: that workflow is being evicted.
+        self.left = False
+        self.handing_back = False
+        self._definitions = definitions
+        self._cache: OrderedDict[str, Replayer] = OrderedDict()
+        self._lock = threading.Lock()
+        self._ident = 0
+        self._interrupted = False
+        self._still_ms = 0
+        self._where = ""
+
+    # --- the watch's --------------------------------------------------------------
+    def interrupt(self, still_ms: int) -> None:
+        """Raise Blocked into the work at hand, which has not moved for so long."""
+        with self._lock:
+            if self.work is None:
+                return
+            frame = sys._current_frames().get(self._ident)
+            if frame is not None and not self._interrupted:
+                self._where = "".join(traceback.format_stack(frame))
+                self._still_ms = still_ms
+            self._interrupted = True
+            work = self.work
+            workflow_id = work if isinstance(work, str) else work.task.workflow_id
+            logs.logger().warning(LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id)
+            _raise_in(self._ident, Blocked)
+
+    def leave(self) -> Work | str | None:
+        """Count no more on what runs here: the work that is stuck. None: it has just moved."""
+        with self._lock:
+            if self.work is None:
+                return None
+            self.left = True
+            return self.work
+
+    def where(self) -> Failure:
+        """The failure of work that blocked, with the place."""
+        return Failure(
+            "WorkflowBlocked",
+            f"the workflow function did not give its loop a turn for {self._still_ms} ms",
+            stack=cut(self._where) or None,
+        )
+
+    # --- the thread's that runs the work ---------------------------------------------
+    def run(self, work: Work | str) -> Outcome | None:
+        """Run `work`; None: there is nothing to report of it."""
+        # Blocked may be raised anywhere from here to the end of `_settle`.
+        outcome: Outcome | None = None
+        try:
+            self.turns += 1
+            self._ident = threading.get_ident()
+            self.work = work
+            if isinstance(work, str):
+                self._drop(work)
+            else:
+                outcome = self._run(work)
+        except Blocked:
+            pass  # `_settle` knows.
+        while True:
+            try:
+                return self._settle(work, outcome)
+            except Blocked:
+                continue
+
+    def _settle(self, work: Work | str, outcome: Outcome | None) -> Outcome | None:
+        with self._lock:
+            self.work = None  # From here on nothing new is raised into this thread.
+        if not self._interrupted:
+            return outcome
+        _raise_in(threading.get_ident(), None)
+        self._interrupted = False
+        if isinstance(work, str):
+            return None
+        self._cache.pop(work.task.workflow_id, None)
+        return work.fails("blocked", self.where())
+
+    def _run(self, work: Work) -> Outcome:
+        task = work.task
+        if self.handing_back:
+            return work.fails("handed_back")
+        try:
+            return self._replay(work)
+        except NonDeterminism as problem:
+            self._drop(task.workflow_id)
+            return work.fails("mismatch", failure_from_exception(problem))
+        except Exception as problem:  # noqa: BLE001 - reported to history, which shows it
+            self._drop(task.workflow_id)
+            return work.fails("error", failure_from_exception(problem))
+
+    def _replay(self, work: Work) -> Outcome:
+        task, events = work.task, work.events
+        definition = self._definitions.get(task.workflow_type)
+        if definition is None:
+            return work.fails("unknown_type")
+        cached = None if work.whole else self._cache.get(task.workflow_id)
+        if cached and (cached.consumed, cached.commands) == (task.consumed, task.commands):
+            if events is None:
+                return Missing(task.consumed)
+            replayer = cached
+            self._cache.move_to_end(task.workflow_id)
+        else:
+            self._drop(task.workflow_id)
+            if events is None or not (work.whole or task.consumed == 0):
+                return Missing(0)
+            replayer = self._cache[task.workflow_id] = Replayer(definition, task.workflow_id)
+        for start in range(0, len(events), CHUNK):
+            self.turns += 1
+            replayer.feed([decode_event(raw) for raw in events[start : start + CHUNK]])
+        steps = replayer.take_steps()
+        if replayer.matched != task.commands:
+            expected, got = f"{task.commands} commands", f"{replayer.matched}"
+            message = f"the code does not agree with history: expected {expected}, got {got}"
+            raise NonDeterminism(message, expected=expected, got=got)
+        refusal = _too_large(work, steps)
+        if refusal is not None:
+            self._drop(task.workflow_id)
+            return refusal
+        result = commands.CompleteWorkflowTask(
+            task.workflow_id, task.consumed, task.commands, replayer.consumed, steps
+        )
+        if steps and isinstance(steps[-1], TERMINAL):
+            self._drop(task.workflow_id)
+        elif len(self._cache) > CACHED_MAX:
+            self._drop(next(iter(self._cache)))
+        return result
+
+    def _drop(self, workflow_id: str) -> None:
+        replayer = self._cache.pop(workflow_id, None)
+        if replayer is None:
+            return
+        try:
+            replayer.close()
+        except Exception as problem:  # noqa: BLE001 - what a user's `finally` raises concerns nobody
+            logs.logger().warning(
+                LogName.WORKER_WORKFLOW_FAILED, workflow_id=workflow_id, problem=repr(problem)
+            )
+
+
+def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWorkflowTask | None:
+    size = sum(len(payload) for step in steps if (payload := _payload(step)) is not None)
+    if size <= limits.WORKFLOW_RESULT_BYTES_MAX:
+        return None
+    message = (
+        f"the {len(steps)} steps of one workflow task carry {size} bytes; the limit is "
+        f"{limits.WORKFLOW_RESULT_BYTES_MAX} bytes: start less at a time"
+    )
+    return work.fails("error", engine_failure(PAYLOAD_TOO_LARGE, message))
+
+
+def _payload(step: commands.Step) -> Payload | None:
+    if isinstance(step, commands.ScheduleActivity):
+        return step.input
+    if isinstance(step, commands.CompleteWorkflow):
+        return step.result
+    return None
+
+
+def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
+    """Raise `kind` in a thread at its next bytecode; None takes back what was not raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(ident), None if kind is None else ctypes.py_object(kind)
+    )

@@ -1,0 +1,63 @@
+"""A process stands still for a while and then goes on, as a busy machine or a debugger makes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+
+def begin(client, workflow, count, *args, prefix="w"):
+    ids = [f"{prefix}{number}" for number in range(count)]
+    for workflow_id in ids:
+        client.start_workflow(workflow, *args, workflow_id=workflow_id)
+    return ids
+
+
+@pytest.mark.parametrize("role", ["history", "gateway", "scheduler", "lease_keeper"])
+def test_an_actor_that_stood_still_takes_up_its_work(hurt, role):
+    node = hurt(workers=1)
+    with node.client(timeout_ms=15_000) as client:
+        ids = begin(client, "several", 20)
+        pid = node.kill(role, signal.SIGSTOP)
+        threading.Event().wait(1.5)
+        os.kill(pid, signal.SIGCONT)
+        for workflow_id in ids:
+            assert len(client.result(workflow_id, timeout_ms=10_000)) == 3
+        assert node.pid_of(role) == pid
+    assert node.effects() == 60
+
+
+def test_what_a_worker_held_when_it_stood_still_is_done_by_the_other_once_its_lease_ends(hurt):
+    node = hurt(workers=2, slots=6)
+    with node.client(timeout_ms=15_000) as client:
+        ids = begin(client, "beats", 4, 600)
+        pid = pid_of_most(node, 4)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            held = {key for key, _, of in node.calls() if of == pid}
+            results = [client.result(each, timeout_ms=10_000) for each in ids]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        # The one that hung seemed free, but drew nothing of it to itself again.
+        assert {r for r in results if r.endswith(" 2")} == {f"{key} 2" for key in held}
+        assert [r for r in results if not r.endswith((" 1", " 2"))] == []
+        # Its late reports changed nothing, and it works again.
+        assert client.start_workflow("one", workflow_id="z").result(timeout_ms=5_000) == "z/e"
+        for workflow_id in ids:
+            kinds = [event.kind for event in client.history(workflow_id)]
+            assert kinds.count("ActivityTaskCompleted") == 1
+    assert node.effects() == 5
+
+
+def pid_of_most(node, count):
+    """The worker that has most of `count` attempts, once all have begun."""
+    pause = threading.Event()
+    while len(calls := node.calls()) < count:
+        pause.wait(0.005)
+    pids = [pid for _, _, pid in calls]
+    return max(pids, key=pids.count)
