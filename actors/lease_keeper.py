@@ -19,6 +19,7 @@ from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, AnyCommand, ExpireLease
 from perdure.core.ids import Session
 from perdure.core.lease_keeping import LeaseKeeping
+from perdure.core.limits import HOLD_MS
 from perdure.core.links import (
     GATEWAY,
     HISTORY,
@@ -48,6 +49,7 @@ class LeaseKeeper(Proposer):
     }
 
     _mind: LeaseKeeping
+    _judged_ms = 0
 
     # --- handle: the log ------------------------------------------------------
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
@@ -104,9 +106,14 @@ class LeaseKeeper(Proposer):
 
     # --- handle: time -----------------------------------------------------------
     def on_drained(self, now_ms: int) -> None:
-        """Judge Syncs and deadlines, now that all that was sent is known."""
-        if self.is_loaded:
-            self._mind.step(self.reached, now_ms)
+        """Judge Syncs and deadlines, now that all that was sent is known.
+
+        A heartbeat may still lie in a socket that is not empty: it is waited for, at most HOLD_MS.
+        """
+        if self.inbox.is_empty or now_ms - self._judged_ms >= HOLD_MS:
+            self._judged_ms = now_ms
+            if self.is_loaded:
+                self._mind.step(self.reached, now_ms)
 
     def next_timer_ms(self) -> int | None:
         """The next deadline, or proposal to repeat. What a turn does for them is in on_drained."""

@@ -90,6 +90,7 @@ class Inbox:
         self._local: deque[Envelope[Any]] = deque()
         self._drains: dict[Any, tuple[zmq.Socket[bytes] | None, Callable[..., None]]] = {}
         self.timeout_ms: Callable[[], int | None] = lambda: None
+        self.is_empty = True  # The last turn took all that lay in the sockets.
 
     def put(self, item: Envelope[Any], /) -> None:
         """A message from this very process (an actor telling itself to stop)."""
@@ -118,6 +119,7 @@ class Inbox:
         """Wait for something to do, drain it, and say so."""
         while not self._local:
             ready = self._poller.poll(self.timeout_ms())
+            self.is_empty = True
             for key, _ in ready:
                 entry = self._drains.get(key)
                 if entry is None:
@@ -125,14 +127,15 @@ class Inbox:
                 socket, take = entry
                 if socket is None:
                     take()
-                else:
-                    _drain(socket, take)
+                elif not _drain(socket, take):
+                    self.is_empty = False
             self._local.append(Envelope(None))
         return self._local.popleft()
 
 
-def _drain(socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
-    """Hand over what lies in `socket`, of at most DRAIN_MAX messages or about DRAIN_MS.
+def _drain(socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> bool:
+    """Hand over what lies in `socket`, of at most DRAIN_MAX messages or about DRAIN_MS; whether
+    that was all.
 
     So that who floods one socket waits, and not those on the others.
     """
@@ -141,10 +144,11 @@ def _drain(socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
         try:
             frames = receive(socket)
         except zmq.Again:
-            return
+            return True
         take(frames)
         if number % DRAIN_LOOK == 0 and boottime_ms() >= until_ms:
-            return
+            break
+    return False
 
 
 def receive(socket: zmq.Socket[bytes]) -> Frames:

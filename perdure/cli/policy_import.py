@@ -25,6 +25,7 @@ from perdure.cli.policy_options import (
 )
 
 if TYPE_CHECKING:
+    from perdure.audit.application import Settings
     from perdure.audit.chain import Layer
     from perdure.audit.review import Review
 
@@ -160,26 +161,43 @@ def app_(
     """
     if as_json + as_markdown + as_sarif > 1:
         raise typer.BadParameter("give one of --json, --markdown and --sarif")
-    from perdure import config
-    from perdure.audit import application, documents, given
-    from perdure.audit.chain import FAILURE_RATE_DEFAULT, MAX_AMPLIFICATION_DEFAULT
+    from perdure.audit import application
     from perdure.registry import load
 
     with output.reported():
-        rate = FAILURE_RATE_DEFAULT if failure_rate is None else failure_rate
-        limit = MAX_AMPLIFICATION_DEFAULT if max_amplification is None else max_amplification
-        settings = application.Settings(
-            failure_rate=given.share(rate, "--failure-rate"),
-            max_amplification=given.number(limit, "--max-amplification", at_least=1),
-            outage_ms=application.OUTAGE_MS_DEFAULT if outage_ms is None else outage_ms,
-            outage_is_assumed=outage_ms is None,
-            dlq_after_attempts=dlq_after_attempts or config.load(None, Path.cwd()).durable.dlq_after_attempts,
-            clients={} if clients is None else application.parse_clients(documents.read(clients)),
+        settings = _app_settings(
+            failure_rate, max_amplification, outage_ms, dlq_after_attempts, clients
         )
         registry = load(module, os.getcwd())
         reviews = application.reviews(list(registry.activities.values()), settings)
     _print_app(reviews, as_json, as_markdown, as_sarif)
     raise typer.Exit(output.FAILED if any(each.high for each in reviews) else output.OK)
+
+
+def _app_settings(
+    failure_rate: float | None,
+    max_amplification: float | None,
+    outage_ms: float | None,
+    dlq_after_attempts: int | None,
+    clients: str | None,
+) -> Settings:
+    """What was said on the command line; what was not: perdure.toml's, or the defaults."""
+    from perdure import config
+    from perdure.audit import application, documents, given
+    from perdure.audit.chain import FAILURE_RATE_DEFAULT, MAX_AMPLIFICATION_DEFAULT
+
+    rate = FAILURE_RATE_DEFAULT if failure_rate is None else failure_rate
+    limit = MAX_AMPLIFICATION_DEFAULT if max_amplification is None else max_amplification
+    if dlq_after_attempts is None:
+        dlq_after_attempts = config.load(None, Path.cwd()).durable.dlq_after_attempts
+    return application.Settings(
+        failure_rate=given.share(rate, "--failure-rate"),
+        max_amplification=given.number(limit, "--max-amplification", at_least=1),
+        outage_ms=application.OUTAGE_MS_DEFAULT if outage_ms is None else outage_ms,
+        outage_is_assumed=outage_ms is None,
+        dlq_after_attempts=dlq_after_attempts,
+        clients={} if clients is None else application.parse_clients(documents.read(clients)),
+    )
 
 
 def _print_app(reviews: list[Review], as_json: bool, as_markdown: bool, as_sarif: bool) -> None:

@@ -18,6 +18,34 @@ EXAMPLE = "\b\nExample:\n  perdure policy "
 REQUESTS_MAX = 5_000_000
 
 
+Clients = Annotated[
+    int, typer.Option(min=1, max=1_000_000, metavar="N", help="How many there are.")
+]
+ClientRate = Annotated[
+    float, typer.Option("--rate", min=0.0, metavar="R", help="Requests per second of each client.")
+]
+Duration = Annotated[
+    float, typer.Option(min=1_000.0, max=86_400_000.0, metavar="MS", help="Simulated time.")
+]
+Start = Annotated[
+    float, typer.Option(min=0.0, metavar="MS", help="When the innermost dependency fails.")
+]
+Outage = Annotated[float, typer.Option(min=0.0, metavar="MS", help="For how long it fails.")]
+Latency = Annotated[float, typer.Option(min=0.0, metavar="MS", help="How long it takes to answer.")]
+Hangs = Annotated[bool, typer.Option("--hangs", help="In the outage it does not answer at all.")]
+Together = Annotated[
+    bool, typer.Option("--together", help="Every client sends one request as the outage begins.")
+]
+EveryLayer = Annotated[
+    bool, typer.Option("--every-layer", help="Every layer fails at the failure rate.")
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Same seed, same numbers.")]
+Drawing = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="OUT", help="Draw it: a .svg or .png file."),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Adds these commands to `perdure policy`."""
     app.command(epilog=f"{EXAMPLE}simulate chain.json --clients 1000 --outage-ms 60000 --seed 7")(
@@ -28,40 +56,18 @@ def add_to(app: typer.Typer) -> None:
 
 def simulate(
     file: File,
-    clients: Annotated[
-        int, typer.Option(min=1, max=1_000_000, metavar="N", help="How many there are.")
-    ] = 1_000,
-    rate: Annotated[
-        float, typer.Option(min=0.0, metavar="R", help="Requests per second of each client.")
-    ] = 0.1,
-    duration_ms: Annotated[
-        float, typer.Option(min=1_000.0, max=86_400_000.0, metavar="MS", help="Simulated time.")
-    ] = 600_000.0,
-    outage_start_ms: Annotated[
-        float, typer.Option(min=0.0, metavar="MS", help="When the innermost dependency fails.")
-    ] = 120_000.0,
-    outage_ms: Annotated[
-        float, typer.Option(min=0.0, metavar="MS", help="For how long it fails.")
-    ] = 60_000.0,
-    latency_ms: Annotated[
-        float, typer.Option(min=0.0, metavar="MS", help="How long it takes to answer.")
-    ] = 20.0,
-    hangs: Annotated[
-        bool, typer.Option("--hangs", help="In the outage it does not answer at all.")
-    ] = False,
-    together: Annotated[
-        bool,
-        typer.Option("--together", help="Every client sends one request as the outage begins."),
-    ] = False,
-    every_layer: Annotated[
-        bool, typer.Option("--every-layer", help="Every layer fails at the failure rate.")
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Same seed, same numbers.")] = 0,
+    clients: Clients = 1_000,
+    rate: ClientRate = 0.1,
+    duration_ms: Duration = 600_000.0,
+    outage_start_ms: Start = 120_000.0,
+    outage_ms: Outage = 60_000.0,
+    latency_ms: Latency = 20.0,
+    hangs: Hangs = False,
+    together: Together = False,
+    every_layer: EveryLayer = False,
+    seed: Seed = 0,
     failure_rate: Rate = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT", help="Draw it: a .svg or .png file."),
-    ] = None,
+    out: Drawing = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the chain under load with an outage: calls per second at the innermost dependency.

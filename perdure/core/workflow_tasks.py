@@ -15,11 +15,14 @@ from perdure.core.links import Message, Sync
 from perdure.core.open_work import Work, workflow_task
 from perdure.core.ranked import Ranked
 from perdure.core.records import WorkflowTaskCompleted, WorkflowTaskFailed
-from perdure.core.seats import SILENT_MS, Given, Seat, Serving, is_lost
+from perdure.core.seats import LATE_MS, SILENT_MS, Given, Seat, Serving, is_lost
 from perdure.core.task_queues import TaskQueues
 
 # At a start, how long ready tasks wait for Syncs to say that a worker has them already.
 START_HOLD_MS = 300
+# After this long without a Sync from a worker, what it runs is given to another as well: half the
+# time in which a hang would be charged, and longer than a busy machine delays a Sync.
+SILENT_MOVE_MS = 2 * SILENT_MS
 # A refused proposal speaks of something that the feed will tell; if it does not by then, look.
 LOOK_AGAIN_MS = 1_000
 
@@ -74,7 +77,7 @@ class WorkflowTasks:
         if (
             sticky is not None
             and _room(sticky) > 0
-            and now_ms - sticky.sync_ms <= SILENT_MS
+            and now_ms - sticky.sync_ms <= LATE_MS
             and sticky.serves(work.key, workflows=True)
         ):
             return sticky
@@ -84,7 +87,7 @@ class WorkflowTasks:
         given = Given(work, seat, now_ms, reached)
         self._queues.give_workflow(work, given)
         seat.given[work.workflow_id] = given
-        self._out.put(given, now_ms + WORKFLOW_TASK_MS)
+        self._out.put(given, now_ms + SILENT_MOVE_MS)
         return given
 
     def _send(self, given: Given, reached: int) -> None:
@@ -149,21 +152,24 @@ class WorkflowTasks:
             self._time_out(given, "worker_died")
 
     def look(self, now_ms: int) -> None:
-        """Judge the tasks whose time is over."""
+        """Judge the tasks that have been out for long."""
         while (given := self._out.pop_up_to(now_ms)) is not None:
             if given.work.given is not given:
                 continue
             silent_ms = now_ms - max(given.seat.sync_ms, given.since_ms)
+            left_ms = given.since_ms + WORKFLOW_TASK_MS - now_ms
             if given.reason:
                 self._time_out(given, given.reason)  # History could not say, the last time.
-            elif not self._is_seated(given) or silent_ms >= WORKFLOW_TASK_MS:
+            elif not self._is_seated(given) or silent_ms >= SILENT_MOVE_MS:
                 # The worker, or the way to it, was silent all the time: nobody's fault. It moves.
                 self.drop(given)
                 self._queues.take_back_workflow(given.work, now_ms)
-            elif silent_ms < SILENT_MS:
+            elif silent_ms >= SILENT_MS:
+                self._out.put(given, now_ms + SILENT_MOVE_MS - silent_ms)
+            elif left_ms <= 0:
                 self._time_out(given, "timeout")
             else:
-                self._out.put(given, now_ms + WORKFLOW_TASK_MS - silent_ms)
+                self._out.put(given, now_ms + min(left_ms, SILENT_MOVE_MS - silent_ms))
 
     def _time_out(self, given: Given, reason: str) -> None:
         given.proposed = True

@@ -1,4 +1,4 @@
-"""The life of an activity: the table of transitions is exactly what commands can bring about, and the fold is total."""
+"""The life of an activity: its table is what commands can bring about, and the fold is total."""
 
 from __future__ import annotations
 

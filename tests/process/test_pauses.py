@@ -18,18 +18,19 @@ def begin(client, workflow, count, *args, prefix="w"):
     return ids
 
 
-@pytest.mark.parametrize("role", ["history", "gateway", "scheduler", "lease_keeper"])
-def test_an_actor_that_stood_still_takes_up_its_work(hurt, role):
-    node = hurt(workers=1)
+def test_an_actor_that_stood_still_takes_up_its_work(hurt):
+    node, pause = hurt(workers=1), threading.Event()
+    roles = ("history", "gateway", "scheduler", "lease_keeper")
     with node.client(timeout_ms=15_000) as client:
-        ids = begin(client, "several", 20)
-        pid = node.kill(role, signal.SIGSTOP)
-        threading.Event().wait(1.5)
-        os.kill(pid, signal.SIGCONT)
-        for workflow_id in ids:
-            assert len(client.result(workflow_id, timeout_ms=10_000)) == 3
-        assert node.pid_of(role) == pid
-    assert node.effects() == 60
+        for role in roles:
+            ids = begin(client, "several", 10, prefix=role)
+            pid = node.kill(role, signal.SIGSTOP)
+            pause.wait(1.5)
+            os.kill(pid, signal.SIGCONT)
+            for workflow_id in ids:
+                assert len(client.result(workflow_id, timeout_ms=10_000)) == 3
+            assert node.pid_of(role) == pid
+    assert node.effects() == 3 * 10 * len(roles)
 
 
 def test_what_a_worker_held_when_it_stood_still_is_done_by_the_other_once_its_lease_ends(hurt):

@@ -36,7 +36,7 @@ def effect(work_ms: int) -> str:
     return key
 
 
-@activity.define(retry=PATIENT, heartbeat_ms=1_000)
+@activity.define(retry=PATIENT, heartbeat_ms=2_000)
 def beating(work_ms: int) -> str:
     key = note()
     until = time.monotonic() + work_ms / 1000
