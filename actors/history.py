@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 import msgspec
 
@@ -33,8 +33,11 @@ from perdure.core.commands import (
 from perdure.core.ledger import Batch, Ledger
 from perdure.core.limits import FEED_BEAT_MS, PROTOCOL_VERSION
 from perdure.core.links import (
+    DLQ,
     GATEWAY,
     HISTORY,
+    LEASE_KEEPER,
+    SCHEDULER,
     Answer,
     Ask,
     Feed,
@@ -84,9 +87,9 @@ class History(Mailbox):
     """The actor. One turn: drain, judge, commit, answer."""
 
     role = HISTORY
-    decoders = {
-        role: _to_history for role in (GATEWAY, "scheduler", "lease_keeper", "dlq")
-    }
+    decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = dict.fromkeys(
+        (GATEWAY, SCHEDULER, LEASE_KEEPER, DLQ), _to_history
+    )
 
     def __init__(self, boot: Boot) -> None:
         super().__init__(boot)

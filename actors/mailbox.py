@@ -53,6 +53,7 @@ EXIT_ACTOR_CRASHED = 70
 DRAIN_MS = 10
 DRAIN_LOOK = 16  # Messages between two looks at the clock.
 GC_THRESHOLD = 50_000
+ADDRESSES_KEPT = 1_000
 ROOT_ID = ROOT.encode("ascii")
 SEND_HWM = 100_000
 # Plain integers: combining pyzmq's flags anew for each frame costs more than the sending.
@@ -183,6 +184,7 @@ class Mailbox(pykka.ThreadingActor):
         self.dropped = 0
         self.undecodable = 0
         self._endpoints: dict[str, str] = {}
+        self._addresses: dict[str, bytes] = {}  # By role of a peer, or by full name.
         self._out: dict[tuple[bytes, bytes], list[Message]] = {}
         self._is_ready = False
         self.context = zmq.Context(io_threads=1)
@@ -233,11 +235,11 @@ class Mailbox(pykka.ThreadingActor):
 
     def send(self, to: str, message: Message, head: bytes = b"") -> None:
         """Send to a role that we are connected to, or to a full routing id, at this turn's end."""
-        address = to if "." in to or to == ROOT else self.peers.get(to)
+        address = self._address(to)
         if address is None:
             self.dropped += 1
             return
-        key = (address.encode("ascii"), head)
+        key = (address, head)
         batch = self._out.get(key)
         if batch is None:
             self._out[key] = [message]
@@ -247,11 +249,21 @@ class Mailbox(pykka.ThreadingActor):
     def send_raw(self, to: str, head: bytes, body: bytes) -> None:
         """Pass a frame on as it is, behind everything sent before."""
         self.flush()
-        address = to if "." in to else self.peers.get(to)
+        address = self._address(to)
         if address is None:
             self.dropped += 1
             return
-        self._transmit(address.encode("ascii"), head, body)
+        self._transmit(address, head, body)
+
+    def _address(self, to: str) -> bytes | None:
+        """The routing id of a role that we are connected to, or of a full name; None: nobody."""
+        address = self._addresses.get(to)
+        if address is None and ("." in to or to == ROOT):
+            if len(self._addresses) >= ADDRESSES_KEPT:
+                self._addresses.clear()
+                self._addresses.update((role, one.encode()) for role, one in self.peers.items())
+            address = self._addresses[to] = to.encode("ascii")
+        return address
 
     def add_socket(self, socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
         """Drain a further socket with the inbox."""
@@ -404,7 +416,7 @@ class Mailbox(pykka.ThreadingActor):
             if known == incarnation or (known is None and not incarnation):
                 continue
             if known is not None:
-                del self.peers[role]
+                del self.peers[role], self._addresses[role]
                 with contextlib.suppress(zmq.ZMQError):  # The other end may have gone already.
                     self.socket.disconnect(self._endpoints.pop(role))
                 self.on_peer_gone(role, known)
@@ -412,6 +424,7 @@ class Mailbox(pykka.ThreadingActor):
                 self.socket.setsockopt(zmq.CONNECT_ROUTING_ID, incarnation.encode("ascii"))
                 self.socket.connect(endpoint)
                 self.peers[role] = incarnation
+                self._addresses[role] = incarnation.encode("ascii")
                 self._endpoints[role] = endpoint
                 self.on_peer(role, incarnation)
 

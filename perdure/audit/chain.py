@@ -17,6 +17,7 @@ FAILURE_RATE_DEFAULT = 0.2
 MAX_AMPLIFICATION_DEFAULT = 10.0
 ATTEMPTS_MAX = 10_000
 LAYERS_MAX = 1_000
+ATTEMPTS_TOTAL_MAX = 250_000
 
 JITTERS = ("none", "full", "equal", "decorrelated")
 IMPORTED_JITTERS = ("symmetric", "additive")
@@ -147,6 +148,12 @@ def parse_chain(data: Any) -> Chain:
         )
     if len(layers) > LAYERS_MAX:
         raise InvalidArgument(f"chain, layers: at most {LAYERS_MAX} layers", field="layers")
+    parsed = tuple(parse_layer(layer, number) for number, layer in enumerate(layers, 1))
+    if sum(layer.attempts for layer in parsed) > ATTEMPTS_TOTAL_MAX:
+        raise InvalidArgument(
+            f"chain, layers: at most {ATTEMPTS_TOTAL_MAX} attempts in all are computed",
+            field="layers",
+        )
     return Chain(
         name=given.text(data.get("name", "chain"), "chain, name"),
         failure_rate=given.share(
@@ -157,7 +164,7 @@ def parse_chain(data: Any) -> Chain:
             "chain, max_amplification",
             at_least=1,
         ),
-        layers=tuple(parse_layer(layer, number) for number, layer in enumerate(layers, 1)),
+        layers=parsed,
         alternatives=given.boolean(data.get("alternatives", False), "chain, alternatives"),
     )
 

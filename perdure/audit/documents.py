@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,13 @@ class _DuplicateKeyError(Exception):
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_once_each)
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except _DuplicateKeyError:
+        # JSON is YAML, all but its tabs, and there a key has a line.
+        with suppress(ValueError):
+            _yaml(text.replace("\t", " "))
+        raise
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

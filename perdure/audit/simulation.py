@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from perdure.audit.chain import Chain, Layer
-from perdure.audit.delays import delays
+from perdure.audit.delays import delays, nominal_ms
 from perdure.audit.limits import RunningBreaker, RunningBudget
+from perdure.errors import InvalidArgument
 
 BUCKET_MS = 100.0
 CALLS_MAX = 5_000_000
@@ -63,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(chain: Chain, load: Load, seed: int) -> Measured:
-    """Runs `chain` under `load`."""
+    """Runs `chain` under `load`. InvalidArgument if that takes more than CALLS_MAX calls."""
     return _World(chain, load, seed).run()
 
 
@@ -130,11 +131,16 @@ class _World:
             for _ in range(self.load.clients):
                 self._at(self.load.outage_start_ms, self._request, None)
         heap, end = self.heap, self.load.duration_ms
-        while heap and self.total < CALLS_MAX:
+        while heap:
             self.now, _, act, first, second = heapq.heappop(heap)
             if self.now > end:
                 break
             act(first, second)
+            if self.total > CALLS_MAX:
+                raise InvalidArgument(
+                    f"these are more than {CALLS_MAX} calls: simulate fewer clients, a lower rate "
+                    "or a shorter outage"
+                )
         return self._measured()
 
     def _at(self, at: float, act: Callable[..., None], first: Any, second: Any = None) -> None:
@@ -282,7 +288,6 @@ class _Waits:
             call.previous = min(self._cap, dice.uniform(self._layer.base_delay_ms, 3 * previous))
             return call.previous
         if self._layer.jitter == "additive":
-            # The range is cut at the cap after the draw, as it is in the libraries that do this.
-            drawn = most if most < self._cap else least + self._layer.jitter_ms
-            return min(most, least + dice.random() * (drawn - least))
+            drawn = nominal_ms(self._layer, call.attempt) + dice.random() * self._layer.jitter_ms
+            return max(self._layer.min_delay_ms, min(self._cap, drawn))
         return least + dice.random() * (most - least)

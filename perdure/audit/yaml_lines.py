@@ -67,7 +67,10 @@ def _lines(
         for key, value in node.value:
             name = str(key.value)
             if (key.tag, name) in seen and key.tag != _MERGE:
-                raise DuplicateKeyError(f"{json.dumps(name)} (line {key.start_mark.line + 1})")
+                place = f"line {key.start_mark.line + 1}"
+                if path[:1] == ("layers",) and len(path) > 1 and isinstance(path[1], int):
+                    place += f", layer {path[1] + 1}"
+                raise DuplicateKeyError(f"{json.dumps(name)} ({place})")
             seen.add((key.tag, name))
             yield from _lines(value, (*path, name), known, depth + 1)
 

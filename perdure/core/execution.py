@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure.core import limits
 from perdure.core.records import (
+    EVENT_TYPES,
     WAKE_TYPES,
     ActivityDeadLettered,
     ActivityRedriven,
@@ -91,8 +92,8 @@ def evolve(execution: Execution, record: Record, n: int = 0) -> Execution:
     Never raises on a durable record.
     """
     kind = type(record)
-    event_id = getattr(record, "event_id", None)
-    if event_id is not None:
+    if kind in EVENT_TYPES:
+        event_id: int = record.event_id  # type: ignore[attr-defined]
         if event_id > execution.last_event_id:
             execution.last_event_id = event_id
         if kind in WAKE_TYPES and event_id > execution.last_wake_id:

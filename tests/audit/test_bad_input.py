@@ -22,6 +22,8 @@ BAD = [
     ({"layers": [LAYER, {"name": "api", "atempts": 3}]}, "layer 2 (api): unknown key"),
     (layers(atempts=3), "did you mean attempts?"),
     (layers(per_try_timout=3), "did you mean per_try_timeout_ms?"),
+    ({"layers": [{"attempts": 10_000}] * 26}, "250000 attempts in all"),
+    ({"layers": [{}] * 1_001}, "at most 1000 layers"),
     ({"layers": [LAYER], "failure_rat": 1}, "did you mean failure_rate?"),
     (layers(retry_budget={"rati": 1}), "did you mean ratio?"),
     *((layers(attempts=wrong), "layer 2, attempts") for wrong in (0, 2.5, True, "3", None, -1)),
@@ -53,7 +55,10 @@ BAD = [
     ('{"layers": [{"attempts": NaN}]}', "attempts"),
     ('{"layers": [{"base_delay_ms": Infinity}]}', "infinity"),
     ('{"layers": [{"base_delay_ms": 1e999}]}', "infinity"),
-    ('{"layers": [{"attempts": 1, "attempts": 9}]}', 'the key "attempts" is given twice'),
+    (
+        '{"layers": [{},\n{"attempts": 1, "attempts": 9}]}',
+        'the key "attempts" (line 2, layer 2) is given twice',
+    ),
     ("[" * 100_000, "nested too deeply"),
     ('{"layers": [{"base_delay_ms": ' + "9" * 5000 + "}]}", "is not JSON"),
 ]

@@ -221,3 +221,9 @@ def test_figures_are_rounded_to_a_tenth_and_a_thousandth(review_of):
     assert layer["delays_ms"] == [[0.1, 0.1, 0.1], [0.2, 0.2, 0.2]]
     assert layer["worst_case_ms"] == 3.5
     assert layer["expected_tries"] == 1.444
+
+
+def test_a_thousand_layers_have_an_exact_product(review_of):
+    report = as_json(review_of(*([{"attempts": 9, "base_delay_ms": 1}] * 1000), failure_rate=1))
+    assert report["worst_amplification"] == 9**1000
+    assert math.isfinite(report["expected_amplification"])

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 
 import pytest
 from msgspec.structs import replace
 
 from perdure.audit.chain import Breaker, Budget, parse_chain
+from perdure.audit.delays import delays
 from perdure.audit.experiment import experiment
 from perdure.audit.figures import cascading, expected_tries
 from perdure.audit.limits import RunningBreaker, RunningBudget
-from perdure.audit.simulation import Load, simulate
+from perdure.audit.simulation import Load, _Call, _Waits, simulate
+from perdure.errors import InvalidArgument
 
 STEADY = Load(clients=100, requests_per_s=1, duration_ms=200_000, outage_ms=0, latency_ms=0)
 
@@ -48,6 +51,38 @@ def test_in_an_outage_every_request_becomes_the_product_of_the_attempts():
     assert measured.calls_per_request == 36
     assert measured.standard_error == 0
     assert measured.failed == measured.requests
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        {"jitter": "none"},
+        {"jitter": "full"},
+        {"jitter": "equal"},
+        {"jitter": "full", "min_delay_ms": 40},
+        {"jitter": "decorrelated", "max_delay_ms": 100_000},
+        {"jitter": "decorrelated", "max_delay_ms": 250},
+        {"jitter": "symmetric", "jitter_spread": 0.2},
+        {"jitter": "additive", "jitter_ms": 150},
+        {"jitter": "additive", "jitter_ms": 150, "max_delay_ms": 180},
+    ],
+)
+def test_waits_are_drawn_with_the_means_that_are_told(wait):
+    [layer] = chain_of({"attempts": 4, "base_delay_ms": 100} | wait).layers
+    waits, dice = _Waits(layer), random.Random(3)
+    count = 8_000
+    drawn = [[], [], []]
+    for _ in range(count):
+        call = _Call(0, None, 0, 0, 0.0)
+        for attempt in (1, 2, 3):
+            call.attempt = attempt
+            drawn[attempt - 1].append(waits.draw(call, dice))
+    for values, told in zip(drawn, delays(layer), strict=True):
+        mean = sum(values) / count
+        error = (sum((each - mean) ** 2 for each in values) / count / count) ** 0.5
+        assert abs(mean - told.expected) <= 4 * error + 0.001 * told.expected
+        assert told.least - 1e-9 <= min(values)
+        assert max(values) <= told.most + 1e-9
 
 
 def test_poisson_arrivals_come_at_the_rate_that_is_asked_for():
@@ -201,6 +236,14 @@ def test_layers_side_by_side_can_t_be_simulated(policy, chain_file, sound):
     code, _, err = policy("simulate", chain_file({"layers": [sound()], "alternatives": True}))
     assert code == 2
     assert "--only" in err
+
+
+def test_more_calls_than_can_be_simulated_are_refused_and_not_cut(monkeypatch):
+    from perdure.audit import simulation
+
+    monkeypatch.setattr(simulation, "CALLS_MAX", 1_000)
+    with pytest.raises(InvalidArgument, match="more than 1000 calls"):
+        simulate(chain_of({"attempts": 5}, failure_rate=1), STEADY, seed=1)
 
 
 def test_a_load_that_would_take_for_ever_is_refused(policy, chain_file, sound):

@@ -68,9 +68,26 @@ def test_a_kind_that_nobody_takes_does_not_hold_up_the_others(history, scheduler
     assert [task.workflow_id for task in scheduler.tasks()] == ["b"]
 
 
+def test_a_session_that_is_late_gets_a_task_only_where_no_other_has_room(history, scheduler):
+    scheduler.hello(ONE, activity_slots=9)
+    began_ms = history.now_ms
+    history.now_ms += 1_251
+    scheduler.hello(TWO, activity_slots=1)
+    history.schedule("a")
+    scheduler.step()
+    assert len(scheduler.tasks(session=TWO)) == 1
+    history.schedule("b")
+    scheduler.step()
+    assert len(scheduler.tasks(session=ONE)) == 1
+    scheduler.at(began_ms + 2_001)
+    history.schedule("c")
+    scheduler.step()
+    assert scheduler.tasks(session=ONE) == []
+
+
 def test_a_silent_session_gets_nothing_until_it_is_heard_again(history, scheduler):
     scheduler.hello()
-    scheduler.at(4_001)
+    scheduler.at(history.now_ms + 2_001)
     history.schedule()
     scheduler.step()
     assert scheduler.asked == []

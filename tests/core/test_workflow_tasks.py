@@ -126,8 +126,11 @@ def test_a_task_at_a_worker_that_fell_silent_moves_uncounted(history, scheduler)
     history.start()
     scheduler.step()
     scheduler.tasks(WorkflowTask)
-    history.now_ms = 11_000
+    given_ms = history.now_ms
+    history.now_ms = given_ms + 3_999
     scheduler.hello(TWO)
+    assert scheduler.tasks(WorkflowTask, TWO) == []
+    scheduler.at(given_ms + 4_000)
     assert len(scheduler.tasks(WorkflowTask, TWO)) == 1
     assert history.executions["w"].task_failures == 0
 
