@@ -11,9 +11,11 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar, overload
+
+import msgspec
 
 from perdure import effects, values
 from perdure.errors import FailedPrecondition, InvalidArgument
@@ -206,8 +208,7 @@ def definition_of(function: object) -> Definition:
 # --- inside an activity ------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
+class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Who the running attempt is. `attempt` counts from 1; `fence` grows with every grant."""
 
     workflow_id: str
@@ -265,18 +266,26 @@ class ActivityContext:
 _current: ContextVar[ActivityContext | None] = ContextVar("perdure.activity", default=None)
 
 
-@contextlib.contextmanager
-def bound(context: ActivityContext) -> Iterator[None]:
+class _Bound:
+    __slots__ = ("_context", "_reset")
+
+    def __init__(self, context: ActivityContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._reset = _current.set(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._reset)
+
+
+def bound(context: ActivityContext) -> contextlib.AbstractContextManager[None]:
     """Around the code of one attempt: this module speaks of `context` in it.
 
     So do tasks that the code starts and asyncio.to_thread. A thread that it starts itself needs
     `contextvars.copy_context().run`.
     """
-    reset = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(reset)
+    return _Bound(context)
 
 
 def _context(what: str) -> ActivityContext:

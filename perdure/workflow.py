@@ -8,7 +8,6 @@ sockets are not deterministic and raise NonDeterminism: use what this module has
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import inspect
@@ -16,6 +15,8 @@ import random as _random
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
 
 from perdure import activity
 from perdure.errors import FailedPrecondition, InvalidArgument, PerdureError
@@ -150,8 +151,7 @@ def definition_of(function: object) -> Definition:
 # --- inside a workflow -------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
+class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Who this workflow is, and when history took its start."""
 
     workflow_id: str
@@ -231,10 +231,9 @@ class ActivityHandle(asyncio.Future[Result]):
 
 
 def _runtime(what: str) -> Runtime:
-    with contextlib.suppress(RuntimeError):
-        runtime: Runtime | None = getattr(asyncio.get_running_loop(), "perdure_runtime", None)
-        if runtime is not None:
-            return runtime
+    runtime: Runtime | None = getattr(asyncio._get_running_loop(), "perdure_runtime", None)
+    if runtime is not None:
+        return runtime
     raise FailedPrecondition(f"workflow.{what}() can only be called inside a running workflow")
 
 

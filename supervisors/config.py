@@ -32,7 +32,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     apps: tuple[str, ...] = ()
     cwd: str = "."
     workers: int = 1
-    slots: int = 8
+    slots: int = 100
     bind: tuple[str, ...] = ()
     log_json: bool = True
     dlq_after_attempts: int = 5

@@ -22,7 +22,7 @@ from perdure.cli.options import (
 
 DEMO = "perdure.demo"
 WORKERS_DEFAULT = 2
-SLOTS_DEFAULT = 8
+SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
 
 

@@ -11,7 +11,7 @@ import typer
 from perdure.cli import output
 from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE
 
-SLOTS_DEFAULT = 8
+SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
 
 

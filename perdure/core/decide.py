@@ -175,7 +175,8 @@ class _Steps:
         if (
             activity_id in self._execution.activities
             or activity_id in self._scheduled
-            or self._facts.closing_event(activity_id) is not None
+            # Before its first command nothing of a workflow can have been closed: no look-up.
+            or (self._execution.commands and self._facts.closing_event(activity_id) is not None)
         ):
             return f"activity_id {activity_id!r} is used twice in one run"
         if not 1 <= len(activity_id.encode("utf-8")) <= limits.ID_BYTES_MAX:

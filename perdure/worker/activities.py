@@ -50,7 +50,7 @@ class Held:
         self.lease_until_ms = min(self.until_ms, now_ms + attempt.task.lease_ms)
         self.report: commands.Command | None = None
         self.beat_n = 0
-        self.beats_sent: OrderedDict[int, tuple[int, int]] = OrderedDict()  # n: (beat, sent_ms)
+        self.beats_sent: dict[int, tuple[int, int]] = {}  # n: (beat, sent_ms)
 
 
 Heap = list[tuple[int, int, Held]]
@@ -210,7 +210,9 @@ class Activities:
         held.beats_sent[n] = (beat, now_ms)
         self._sent[n] = held
         if len(held.beats_sent) > BEATS_KEPT:
-            self._sent.pop(held.beats_sent.popitem(last=False)[0], None)
+            oldest = next(iter(held.beats_sent))
+            del held.beats_sent[oldest]
+            self._sent.pop(oldest, None)
         token = held.attempt.task.token
         message = links.Heartbeat(n, token, beat, details, details is not None)
         self._asks.add(n, TO_LEASE_KEEPER, message, self, now_ms)
@@ -238,9 +240,8 @@ class Activities:
 
     def answered(self, n: int, answer: commands.AnyAnswer, now_ms: int) -> None:
         """History or the lease keeper answered message `n`, for good or with "unknown"."""
-        unknown = isinstance(answer, commands.Refusal) and answer.code in UNKNOWN_CODES
         held = self._sent.get(n)
-        if unknown or held is None:
+        if held is None or (isinstance(answer, commands.Refusal) and answer.code in UNKNOWN_CODES):
             return
         del self._sent[n]
         self._asks.close(n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -14,8 +13,7 @@ from perdure.failures import Failure, failure_from_exception
 from perdure.workflow import ActivityFailed
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """What the function returned, or the exception that left it."""
 
     result: Any = None

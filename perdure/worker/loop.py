@@ -152,8 +152,17 @@ class Loop(NoWorld):
         try:
             while ready and not self._halted:
                 handle = ready.popleft()
-                if not handle._cancelled:
-                    self._run(handle)
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                # A task that asks to exit keeps that for whoever awaits it; the worker goes on.
+                except SystemExit:
+                    continue
+                except Exception as problem:  # noqa: BLE001 - as asyncio does: reported
+                    self.call_exception_handler(
+                        {"message": "a callback of the workflow raised", "exception": problem}
+                    )
         finally:
             sys.set_asyncgen_hooks(*outer_hooks)
             asyncio._set_running_loop(outer_loop)
@@ -196,6 +205,8 @@ class Loop(NoWorld):
         """
         self._quiet = self._quiet or not (ended or self.is_closing)
         self.is_closing = self._halted = True
+        if not (self._tasks or self._ready or self._timers or self._timers_kept):
+            return  # It was done before.
         self._ready.clear()
         self._timers.clear()
         tasks, self._tasks = [task for task in self._tasks if not task.done()], {}
@@ -215,17 +226,6 @@ class Loop(NoWorld):
         self._ready.clear()
         # No circle is left that only the garbage collector would find.
         self.perdure_runtime = self._timers_kept = None
-
-    def _run(self, handle: _Handle | _Timer) -> None:
-        try:
-            handle._context.run(handle._callback, *handle._args)
-        # A task that asks to exit keeps that for whoever awaits it; it does not end the worker.
-        except SystemExit:
-            return
-        except Exception as problem:  # noqa: BLE001 - as asyncio does: reported, and on it goes
-            self.call_exception_handler(
-                {"message": "a callback of the workflow raised", "exception": problem}
-            )
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         assert isinstance(task, _Task)
@@ -300,6 +300,15 @@ class Loop(NoWorld):
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a place in the order of creation."""
         return _Future(loop=self, rank=self.next_rank())
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        """Have `coroutine`, which raises nothing that is of interest, run as the first task.
+
+        In a context of its own: nothing of the worker's is seen in there.
+        """
+        context = contextvars.Context()
+        task = _Task(coroutine, loop=self, name=name, context=context, rank=self.next_rank())
+        self._tasks[task] = None
 
     def create_task(  # type: ignore[override]
         self,

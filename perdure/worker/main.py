@@ -28,14 +28,15 @@ from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 
-SLOTS_DEFAULT = 10
+SLOTS_DEFAULT = 100
 QUEUES_DEFAULT = ("default",)
+GRACE_MS_DEFAULT = 5_000
 EXIT_BAD_INPUT = 2
 EXIT_AT_ONCE = 1
 HASH_SEED = "PYTHONHASHSEED"
 # Threads that compute hand the interpreter over this often, so that the main loop gets its turn.
 SWITCH_SECONDS = 0.001
-GC_THRESHOLD = 5_000
+GC_THRESHOLD = 25_000
 
 
 class AppCheck(NamedTuple):
@@ -110,7 +111,7 @@ def run_external(
     queues: Sequence[str] = QUEUES_DEFAULT,
     *,
     worker_id: str | None = None,
-    grace_ms: int = limits.GRACE_MS,
+    grace_ms: int = GRACE_MS_DEFAULT,
     log_json: bool = True,
 ) -> int:
     """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.

@@ -8,7 +8,6 @@ were chunked. Recorded commands are matched with those that the code issues, by 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random as _random
 import sys
 from collections import deque
@@ -84,7 +83,7 @@ class Replayer:
         """The commands that history does not have and that were not taken before, in order."""
         fresh = islice(self._issued, self._taken - self.matched, None)
         self._taken = self.commands
-        return tuple(issued[0] for issued in fresh)
+        return tuple([issued[0] for issued in fresh])
 
     def close(self) -> None:
         """Let go of the workflow: its coroutines end, and nothing they still do has an effect."""
@@ -131,19 +130,16 @@ class Replayer:
             task_queue=event.task_queue,
             started_ms=event.at_ms,
         )
-        # A context of its own: nothing of the worker's is seen in there.
-        contextvars.Context().run(
-            self._loop.create_task, self._main(event.input), name=self.definition.name
-        )
+        self._loop.start(self._main(event.input), self.definition.name)
         self._wake(event.at_ms)
 
     async def _main(self, payload: records.Payload | None) -> None:
         try:
             args, kwargs = values.bind_input(self.definition.function, payload)
             self._ending = endings.Ending(result=await self.definition.function(*args, **kwargs))
-        except (GeneratorExit, Evicted):
-            raise  # The workflow leaves memory.
         except BaseException as problem:  # noqa: BLE001 - the workflow's end, or raised in `_wake`
+            if self._loop.is_closing:
+                raise  # The workflow leaves memory.
             if isinstance(problem, NonDeterminism):
                 self._loop.violation = self._loop.violation or problem
             elif isinstance(problem, (Exception, asyncio.CancelledError, SystemExit)):

@@ -1,8 +1,8 @@
 """The queue of workflow tasks to be run, and the watch over the one that runs.
 
-The thread that leads the main loop runs them, between two turns of the loop (see Relay); where one
-takes long, another thread leads on and this one waits with the rest of the queue until that is over.
-The watch is the leader's then: after `BLOCKED_MS` in which the workflow gave its loop no turn it
+The thread that leads the main loop runs them, between two turns of the loop (see Relay). Where one
+takes long, another thread leads on, and the rest of the queue waits for it. The watch is that
+leader's: after `BLOCKED_MS` in which the workflow gave its loop no turn it
 raises Blocked into that thread, again every `AGAIN_MS`, and after `GIVEN_UP_MS` it leaves the
 thread, and the workflows that it had in memory, to themselves.
 """

@@ -26,11 +26,14 @@ from perdure.failures import (
     failure_from_exception,
 )
 from perdure.log_names import LogName
+from perdure.values import PAYLOAD_MAX
 from perdure.worker.replay import Replayer
 from perdure.workflow import Definition, NonDeterminism
 
-CACHED_MAX = 10_000
+CACHED_MAX = 10_000  # Of a small workflow one takes about 6 kB.
 CHUNK = 500
+# So few can't be too large together.
+FEW_STEPS = limits.WORKFLOW_RESULT_BYTES_MAX // (PAYLOAD_MAX + 1)
 TERMINAL = (commands.CompleteWorkflow, commands.FailWorkflow)
 
 
@@ -157,7 +160,9 @@ class Stage:
         except NonDeterminism as problem:
             self._drop(task.workflow_id)
             return work.fails("mismatch", failure_from_exception(problem))
-        except Exception as problem:  # noqa: BLE001 - reported to history, which shows it
+        except Blocked:
+            raise  # Our own.
+        except BaseException as problem:  # noqa: BLE001 - reported to history, which shows it
             self._drop(task.workflow_id)
             return work.fails("error", failure_from_exception(problem))
 
@@ -211,6 +216,8 @@ class Stage:
 
 
 def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWorkflowTask | None:
+    if len(steps) <= FEW_STEPS:
+        return None
     size = sum(len(payload) for step in steps if (payload := _payload(step)) is not None)
     if size <= limits.WORKFLOW_RESULT_BYTES_MAX:
         return None

@@ -66,10 +66,19 @@ async def much() -> None:
     await workflow.sleep_ms(1_000)
 
 
-ALL = (twice, spins, spins_and_catches, much)
+class Unheard(BaseException):
+    pass
 
 
-def started(x: int | None = 1) -> WorkflowStarted:
+@workflow.define
+async def raises(kind: str) -> None:
+    raise {"Unheard": Unheard, "GeneratorExit": GeneratorExit}[kind]("no Exception")
+
+
+ALL = (twice, spins, spins_and_catches, much, raises)
+
+
+def started(x: int | str | None = 1) -> WorkflowStarted:
     payload = None if x is None else values.encode([x])
     return WorkflowStarted(1, 1_000, "twice", "default", payload, None, b"")
 
@@ -239,6 +248,16 @@ def test_a_result_over_the_limit_is_refused_in_the_worker(node, workflow_task):
     command = node.command(FailWorkflowTask, Done())
     assert (command.reason, command.failure.type) == ("error", "PayloadTooLarge")
     assert str(limits.WORKFLOW_RESULT_BYTES_MAX) in command.failure.message
+
+
+@pytest.mark.parametrize("kind", ["Unheard", "GeneratorExit"])
+def test_what_is_no_exception_fails_the_workflow_task_and_not_the_worker(node, workflow_task, kind):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "raises", started(kind)), workflow_task("v", "twice", started()))
+    command = node.command(FailWorkflowTask, Done())
+    assert (command.workflow_id, command.reason) == ("w", "error")
+    assert "no Exception" in command.failure.message
+    assert node.command(CompleteWorkflowTask, Done()).workflow_id == "v"
 
 
 @pytest.fixture
