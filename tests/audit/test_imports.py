@@ -40,7 +40,7 @@ def test_envoy_counts_retries_and_has_defaults_of_its_own(imported):
 def test_envoy_without_retry_on_does_not_retry(imported):
     [layer] = imported("envoy", envoy_route("timeout: 3s")).layers
     assert layer.attempts == 1
-    assert layer.deadline_ms == 3000
+    assert layer.deadline_ms == layer.per_try_timeout_ms == 3000
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,27 @@ def test_what_only_running_the_code_would_show_is_said_and_not_guessed(imported,
     assert "attempts" in layer.assumed
 
 
+def test_the_timeout_inside_a_retried_function_is_the_per_try_timeout(imported):
+    text = """\
+import requests, tenacity
+LIMIT = 3
+@tenacity.retry(stop=tenacity.stop_after_attempt(3))
+def a():
+    requests.get("https://x", timeout=LIMIT)
+@tenacity.retry(stop=tenacity.stop_after_attempt(3))
+def b(limit):
+    requests.get("https://x", timeout=limit)
+@tenacity.retry(stop=tenacity.stop_after_attempt(3))
+def c():
+    requests.get("https://x")
+"""
+    a, b, c = imported("tenacity", text, "c.py").layers
+    assert a.per_try_timeout_ms == 3000
+    assert b.per_try_timeout_ms is None
+    assert "not statically known" in b.origin["per_try_timeout_ms"]
+    assert "gives none" in c.origin["per_try_timeout_ms"]
+
+
 def test_constants_of_the_module_are_read(imported):
     text = (
         "from datetime import timedelta\nfrom tenacity import Retrying, wait_fixed\n"

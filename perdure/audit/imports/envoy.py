@@ -77,6 +77,7 @@ def _route(text: Text, path: Path, clusters: dict[str, tuple[Text, Path]]) -> La
     policy = _policy_path(text, path)
     if not isinstance(text.get(policy), dict) or not text.get((*policy, "retry_on")):
         draft.default("attempts", 1, "no retry_on: no retries")
+        draft.default("per_try_timeout_ms", draft.value("deadline_ms"), "the route's timeout")
         return draft.layer()
     _retries(draft, text, policy)
     _limits(draft, cluster, clusters)

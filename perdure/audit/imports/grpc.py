@@ -57,6 +57,7 @@ def _method(text: Text, path: Path) -> Layer:
         _throttling(draft, text)
     else:
         draft.default("attempts", 1, "no retryPolicy: no configured retries")
+        draft.default("per_try_timeout_ms", draft.value("deadline_ms"), "the call's timeout")
     return draft.layer()
 
 

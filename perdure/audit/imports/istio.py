@@ -52,6 +52,8 @@ def _route(text: Text, path: Path) -> Layer:
     _attempts(draft, text, retries)
     if draft.value("attempts") > 1:
         _conditions(draft, text, retries)
+    else:
+        draft.default("per_try_timeout_ms", draft.value("deadline_ms"), "the route's timeout")
     return draft.layer()
 
 

@@ -19,6 +19,7 @@ from perdure.audit.imports.python_source import (
     matches,
 )
 from perdure.audit.imports.tenacity_waits import Wait, wait_of
+from perdure.audit.imports.urllib3 import timeouts
 from perdure.errors import InvalidArgument
 
 RETRY = ("tenacity.retry",)
@@ -41,25 +42,29 @@ def layers(sources: list[Source]) -> list[Layer]:
     """A layer for every tenacity decorator and Retrying object. InvalidArgument if none."""
     found = []
     for source in sources:
-        for name, node, call in _policies(source):
-            found.append(_layer(source, name, node, call))
+        for name, node, call, within in _policies(source):
+            found.append(_layer(source, name, call, (node, within)))
     if not found:
         raise InvalidArgument(f"{sources[0].file}: no tenacity policy in it")
     return found
 
 
-def _policies(source: Source) -> list[tuple[str, ast.AST, ast.Call | None]]:
-    found: list[tuple[str, ast.AST, ast.Call | None]] = []
+Policy = tuple[str, ast.expr, ast.Call | None, ast.AST]
+
+
+def _policies(source: Source) -> list[Policy]:
+    """(name, where it stands, its call if it has arguments, the code that it repeats)."""
+    found: list[Policy] = []
     for function in source.functions():
         for decorator in function.decorator_list:
             call = decorator if isinstance(decorator, ast.Call) else None
             target = call.func if call else decorator
             if matches(source.dotted(target), RETRY):
-                found.append((_name(source, function), decorator, call))
+                found.append((_name(source, function), decorator, call, function))
     for call in source.calls(*RETRYING):
         if "tenacity" in source.dotted(call.func):
-            found.append((source.owner(call) or f"line {call.lineno}", call, call))
-    return sorted(found, key=lambda each: getattr(each[1], "lineno", 0))
+            found.append((source.owner(call) or f"line {call.lineno}", call, call, call))
+    return sorted(found, key=lambda each: each[1].lineno)
 
 
 def _name(source: Source, function: Function) -> str:
@@ -67,9 +72,12 @@ def _name(source: Source, function: Function) -> str:
     return f"{owner}.{function.name}".lstrip(".")
 
 
-def _layer(source: Source, name: str, node: ast.AST, call: ast.Call | None) -> Layer:
+def _layer(
+    source: Source, name: str, call: ast.Call | None, place: tuple[ast.expr, ast.AST]
+) -> Layer:
     draft = Draft("tenacity", f"tenacity {name}", source.file)
-    line = getattr(node, "lineno", 1)
+    node, within = place
+    line = node.lineno
     given: dict[str, ast.expr] = {}
     try:
         given = arguments(call, ORDER) if call is not None else {}
@@ -79,7 +87,7 @@ def _layer(source: Source, name: str, node: ast.AST, call: ast.Call | None) -> L
     wait = _wait(draft, source, given, line)
     _stop(draft, source, given, line, wait)
     _conditions(draft, source, given, line)
-    draft.default("per_try_timeout_ms", None, "tenacity has none")
+    timeouts(draft, source, within, "tenacity has none, and the call gives none")
     draft.default("idempotent", False, "the source does not say; say --idempotent if it is")
     return draft.layer()
 

@@ -79,7 +79,7 @@ def _layer(source: Source, call: ast.Call, kind: str) -> Layer:
         _retry(draft, source, call)
     else:
         _number(draft, source, call, kind)
-    _timeouts(draft, source)
+    timeouts(draft, source, source.tree, "library default: none")
     draft.default("deadline_ms", None, "the library has none")
     return draft.layer()
 
@@ -216,10 +216,10 @@ def _conditions(draft: Draft, source: Source, given: dict[str, ast.expr], line: 
     draft.methods([str(method) for method in methods], line, "")
 
 
-def _timeouts(draft: Draft, source: Source) -> None:
-    """The one timeout that the file's calls agree on, in seconds there."""
+def timeouts(draft: Draft, source: Source, within: ast.AST, absent: str) -> None:
+    """The one `timeout=` that the calls in a part of the source agree on, in seconds there."""
     found: dict[float, int] = {}
-    for node in ast.walk(source.tree):
+    for node in ast.walk(within):
         if not isinstance(node, ast.Call):
             continue
         for keyword in node.keywords:
@@ -236,7 +236,7 @@ def _timeouts(draft: Draft, source: Source) -> None:
     if found:
         draft.unknown("per_try_timeout_ms", None, min(found.values()), "timeout")
     else:
-        draft.default("per_try_timeout_ms", None, "library default: none")
+        draft.default("per_try_timeout_ms", None, absent)
 
 
 def _timeout_s(source: Source, node: ast.expr) -> float:
