@@ -188,6 +188,19 @@ def test_a_config_as_json_is_read_like_code(imported):
     assert (layer.attempts, layer.per_try_timeout_ms) == (3, 5000)
 
 
+@pytest.mark.parametrize(
+    ("options", "attempts"),
+    [
+        ({"retries": {"total_max_attempts": 2}}, 2),
+        ({"retries": {"max_attempts": 0}}, 1),
+        ({"retry_mode": "standard", "max_attempts": 2}, 2),
+        ({"AWS_RETRY_MODE": "standard", "AWS_MAX_ATTEMPTS": "4"}, 4),
+    ],
+)
+def test_as_json_each_place_counts_attempts_its_own_way(imported, options, attempts):
+    assert imported("botocore", json.dumps(options), "c.json").layers[0].attempts == attempts
+
+
 def test_the_quota_is_a_budget_per_object(imported, codes_in):
     text = "[default]\nretry_mode = standard\n"
     found = imported("botocore", text, "config", library_version="1.43.11")

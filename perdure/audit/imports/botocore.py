@@ -245,28 +245,34 @@ def _of_environment(text: str) -> Told:
 
 
 def _of_options(text: texts.Text) -> Told:
-    """The options of Config(…) as JSON or YAML; its `max_attempts` counts retries."""
+    """The options of Config(…) as JSON or YAML, or a profile's or the environment's as such.
+
+    In Config `max_attempts` counts retries; beside `retry_mode`, as in a profile, and in the
+    environment it includes the first attempt.
+    """
     if not isinstance(text.data, dict):
         raise InvalidArgument(f"{text.file}: must be an object with the options of Config")
-    path = ("retries",) if "retries" in text.data else ()
-    mode = text.get((*path, "mode")) or text.get((*path, "retry_mode"))
-    told_mode = told_total = timeout = None
-    if mode is not None:
-        told_mode = (_mode(mode, text.where((*path, "mode"))), text.line((*path, "mode")))
-    total = text.get((*path, "total_max_attempts"))
-    retries = text.get((*path, "max_attempts"))
-    if total is not None:
-        where = (*path, "total_max_attempts")
-        count = _count(total, text.where(where))
-        told_total = (count, text.line(where), f"total_max_attempts {count}")
-    elif retries is not None:
-        where = (*path, "max_attempts")
-        count = _count(retries, text.where(where), at_least=0)
-        told_total = (count + 1, text.line(where), f"max_attempts in code {count}: retries")
+    base: texts.Path = ("retries",) if "retries" in text.data else ()
+    mode = total = timeout = None
+    for name in ("mode", "retry_mode", "AWS_RETRY_MODE"):
+        path = (*base, name)
+        if text.get(path) is not None:
+            mode = (_mode(text.get(path), text.where(path)), text.line(path))
+    is_profile = text.get((*base, "retry_mode")) is not None
+    for name, more in (
+        ("max_attempts", 0 if is_profile else 1),
+        ("total_max_attempts", 0),
+        ("AWS_MAX_ATTEMPTS", 0),
+    ):
+        path = (*base, name)
+        if text.get(path) is not None:
+            count = _count(text.get(path), text.where(path), at_least=1 - more)
+            what = f"{name} in code {count}: retries" if more else f"{name} {count}"
+            total = (count + more, text.line(path), what)
     seconds = text.number(("read_timeout",))
     if seconds:
         timeout = (seconds * 1000, text.line(("read_timeout",)))
-    return Told("aws client", told_mode, told_total, timeout)
+    return Told("aws client", mode, total, timeout)
 
 
 def _of_source(source: Source) -> list[Told]:
