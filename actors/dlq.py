@@ -18,9 +18,10 @@ from perdure.core.boot import Boot
 from perdure.core.commands import Refusal
 from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
 from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, Feed, ListDead
-from perdure.core.records import Group
+from perdure.core.records import ActivityDeadLettered, ActivityRedriven, Group, Record
 from perdure.core.state import Execution
 from perdure.errors import InvalidArgument
+from perdure.log_names import LogName
 
 _from_gateway = msgspec.msgpack.Decoder(list[ListDead])
 
@@ -51,6 +52,26 @@ class Dlq(Follower):
             if self._letters.concerns(group.workflow_id, group.records):
                 execution = self.reader.execution(group.workflow_id)
                 self._letters.refresh(group.workflow_id, execution)
+            for record in group.records:
+                self._report(group.workflow_id, record)
+
+    def _report(self, workflow_id: str, record: Record) -> None:
+        """Tell operators what came here, and what left for another try. No payloads."""
+        if isinstance(record, ActivityDeadLettered):
+            self.log.warning(
+                LogName.ACTIVITY_DEAD_LETTERED,
+                workflow_id=workflow_id,
+                activity_id=record.activity_id,
+                attempts=record.attempt,
+                failure=record.failure.type,
+            )
+        elif isinstance(record, ActivityRedriven):
+            self.log.info(
+                LogName.ACTIVITY_REDRIVEN,
+                workflow_id=workflow_id,
+                activity_id=record.activity_id,
+                generation=record.generation,
+            )
 
     def needs(self, feed: Feed) -> bool:
         """Most commits are not about dead letters, and history has said so."""

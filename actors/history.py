@@ -265,6 +265,10 @@ class History(Mailbox):
 
     def _tell_watchers(self, batch: Batch) -> None:
         for workflow_id, record in batch.closings.items():
+            if isinstance(record, WorkflowFailed):
+                self.log.warning(
+                    LogName.WORKFLOW_FAILED, workflow_id=workflow_id, failure=record.failure.type
+                )
             watchers = self._watches.pop(workflow_id, None)
             if watchers is None:
                 continue

@@ -38,6 +38,7 @@ from perdure.core.task_queues import TaskQueues
 from perdure.errors import Internal, InvalidArgument
 from perdure.failures import Failure, failure_from_exception
 from perdure.store.memory import MemoryStore
+from perdure.worker import guard
 from perdure.worker.context import activity_context
 from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
 from perdure.worker.replay import Replayer
@@ -60,6 +61,7 @@ class Core:
         draw: Callable[[], float],
         dlq_after_attempts: int,
     ) -> None:
+        guard.install()  # Acts on workflow code only.
         self.workflows = _by_name([workflow.definition_of(one) for one in workflows], "workflow")
         self.activities = _by_name([activity.definition_of(one) for one in activities], "activity")
         self._clock = now_ms

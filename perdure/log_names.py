@@ -36,6 +36,11 @@ class LogName(StrEnum):
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
     COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
 
+    # --- the work itself ----------------------------------------------------
+    WORKFLOW_FAILED = "workflow.failed"
+    ACTIVITY_DEAD_LETTERED = "activity.dead_lettered"
+    ACTIVITY_REDRIVEN = "activity.redriven"
+
     # --- workers ------------------------------------------------------------
     WORKER_READY = "worker.ready"
     WORKER_STOPPING = "worker.stopping"
