@@ -60,6 +60,8 @@ WATCH_FROM = 2**40
 HELLO_AGAIN_MS = 2_000
 # A peer that answers nothing for so long is on its way to be replaced.
 PEER_ANSWER_MS = 10_000
+# Who waits longer asks again: the watch of one that has vanished ends.
+RESULT_WAIT_MAX_MS = 600_000
 LIST_LIMIT = 100
 EXIT_REFUSED = 6
 
@@ -226,10 +228,12 @@ class Gateway(ClientSide):
         match args:
             case wire.GetResult() if args.wait_ms:
                 self._put_watch(entry, args.workflow_id)
-                self.set_deadline(entry, args.wait_ms)
+                self.set_deadline(entry, min(args.wait_ms, RESULT_WAIT_MAX_MS))
             case wire.Ping():
                 ping = {"version": __version__, "node": self.boot.node, "now_ms": self.now_ms()}
                 self.answer(entry, ping)
+            case wire.WorkerTypes():
+                self.answer(entry, self._workers.view())
             case wire.PollActivityTask():
                 self._poll(entry, args)
             case wire.RecordHeartbeat():
@@ -243,7 +247,8 @@ class Gateway(ClientSide):
             case wire.ListDeadLetters():
                 self._ask_peer(entry, DLQ, lambda n: self._list_dead_of(n, args))
             case _:
-                self.answer(entry, gateway_reads.look(reader, request, self.now_ms()))
+                offers = self._workers.offers
+                self.answer(entry, gateway_reads.look(reader, request, offers, self.now_ms()))
 
     # --- handle: each kind of question --------------------------------------------
     def _ask_peer(self, entry: Open, role: str, message_of: Any) -> None:
@@ -345,7 +350,8 @@ class Gateway(ClientSide):
         if isinstance(args, wire.GetResult):
             self._watches.pop(entry.n, None)
             self.send(HISTORY, Unwatch(entry.n))
-            text = f"workflow {args.workflow_id!r} has not ended within {args.wait_ms} ms"
+            wait_ms = min(args.wait_ms or 0, RESULT_WAIT_MAX_MS)
+            text = f"workflow {args.workflow_id!r} has not ended within {wait_ms} ms"
             self.refuse(entry, errors.DeadlineExceeded(text))
             return
         if isinstance(args, wire.PollActivityTask):

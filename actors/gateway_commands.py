@@ -96,6 +96,9 @@ def _message_of(args: wire.Args, refusal: Refusal) -> str:
     workflow_id: str | None = getattr(args, "workflow_id", None)
     if refusal.code != errors.NotFound.code or workflow_id is None:
         return refusal.message
+    no_workflow = errors.no_workflow(workflow_id).message
+    if isinstance(args, wire.GetResult) or refusal.message == no_workflow:
+        return no_workflow
     return f"workflow {workflow_id!r}: {refusal.message}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,13 +15,16 @@ from perdure.core.records import decode_event
 from perdure.errors import DeadlineExceeded
 from perdure.store.protocol import Reader
 from perdure.values import is_reference
+from perdure.waiting import Offer
 
 
-def look(reader: Reader, request: wire.Request, now_ms: int) -> dict[str, Any]:
+def look(
+    reader: Reader, request: wire.Request, offers: Sequence[Offer], now_ms: int
+) -> dict[str, Any]:
     """The `ok` of a request that only looks. Raises a PerdureError, NotFound among them."""
     match request.args:
         case wire.DescribeWorkflow(workflow_id=workflow_id):
-            return reads.describe(reader, workflow_id)
+            return reads.describe(reader, workflow_id, offers, now_ms)
         case wire.GetHistory() as args:
             return reads.history(reader, args)
         case wire.GetResult(workflow_id=workflow_id):

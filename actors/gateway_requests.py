@@ -44,6 +44,7 @@ _KINDS: dict[type[wire.Args], Kind] = {
     wire.RecordHeartbeat: Kind.HEARTBEAT,
     wire.Ping: Kind.FREE,
     wire.WorkerEndpoint: Kind.FREE,
+    wire.WorkerTypes: Kind.FREE,
 }
 
 

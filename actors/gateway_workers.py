@@ -7,7 +7,7 @@ It watches their processes and tells scheduler and lease keeper its full set on 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from perdure.core.links import (
     FromWorkerToGateway,
     HistoryChanged,
     Message,
+    RemoteWorkers,
     SessionDone,
     Sessions,
     ToWorker,
@@ -40,6 +41,7 @@ from perdure.core.links import (
 from perdure.log_names import LogName
 from perdure.store.protocol import Reader
 from perdure.values import REFERENCE_FROM, refer
+from perdure.waiting import Offer
 
 # After a death, what its socket's buffer still held has been read by ZeroMQ's own thread.
 SETTLE_MS = 2
@@ -62,14 +64,31 @@ _ROUTES = {
 class _Worker:
     """One session; `identity` is that of its newest connection."""
 
-    __slots__ = ("head", "identity", "pidfd", "process", "session")
+    __slots__ = ("head", "hello", "identity", "pidfd", "session")
 
-    def __init__(self, session: Session, identity: bytes, process: tuple[Any, ...]) -> None:
+    def __init__(self, session: Session, identity: bytes, hello: WorkerHello) -> None:
         self.session = session
         self.head = pack_session(session)
         self.identity = identity
-        self.process = process
+        self.hello = hello
         self.pidfd = -1
+
+    @property
+    def process(self) -> tuple[str, int, float]:
+        """What tells it from all other workers."""
+        return _process(self.hello)
+
+
+def _process(hello: WorkerHello) -> tuple[str, int, float]:
+    return (hello.worker_id, hello.pid, hello.pid_started)
+
+
+def _offer(hello: WorkerHello) -> Offer:
+    return Offer(hello.queues, hello.activity_types, hello.workflow_types)
+
+
+def _union(parts: Iterable[tuple[str, ...]]) -> list[str]:
+    return sorted({name for part in parts for name in part})
 
 
 class Workers:
@@ -92,6 +111,8 @@ class Workers:
         self.epoch = 0
         self.unroutable = 0
         self.refused = 0
+        # What is served by those who are there now, each kind of worker once.
+        self.offers: tuple[Offer, ...] = ()
 
     # --- from workers ------------------------------------------------------------
     def take(self, frames: list[bytes]) -> None:
@@ -141,17 +162,17 @@ class Workers:
                 LogName.PEER_REFUSED, sender=hello.worker_id, version=hello.version
             )
             return
-        process = (hello.worker_id, hello.pid, hello.pid_started)
-        known = self._known(hello, process)
+        known = self._known(hello)
         if known is not None:
             self._by_identity.pop(known.identity, None)
-            known.identity = identity
+            known.identity, known.hello = identity, hello
             worker = known
         else:
             session = hello.session if hello.session and hello.session.is_local else None
-            worker = _Worker(session or self._new_session(), identity, process)
+            worker = _Worker(session or self._new_session(), identity, hello)
         self._by_identity[identity] = worker
         self._by_head[worker.head] = worker
+        self._count_offers()
         welcome = WorkerWelcome(
             worker.session, self._mailbox.boot.incarnation, self.history, self.epoch
         )
@@ -160,11 +181,15 @@ class Workers:
             self._watch(worker, hello)
             self.tell_sessions()
 
-    def _known(self, hello: WorkerHello, process: tuple[Any, ...]) -> _Worker | None:
+    def _count_offers(self) -> None:
+        hellos = (worker.hello for worker in self._by_head.values())
+        self.offers = tuple(dict.fromkeys(map(_offer, hellos)))
+
+    def _known(self, hello: WorkerHello) -> _Worker | None:
         if hello.session is not None and hello.session.is_local:
             return self._by_head.get(pack_session(hello.session))
         for worker in self._by_head.values():
-            if worker.process == process and not worker.session.is_local:
+            if worker.process == _process(hello) and not worker.session.is_local:
                 return worker
         return None
 
@@ -222,15 +247,35 @@ class Workers:
     # --- sessions ----------------------------------------------------------------
     def tell_sessions(self, role: str | None = None) -> None:
         """Send our full set to those who judge by it (or to one that is new)."""
-        live = tuple(
-            worker.session.ordinal
-            for worker in self._by_head.values()
-            if not worker.session.is_local
-        )
+        ours = [worker for worker in self._by_head.values() if not worker.session.is_local]
+        live = tuple(worker.session.ordinal for worker in ours)
         message = Sessions(self._mailbox.boot.incarnation, self._ordinal, live)
         for receiver in (SCHEDULER, LEASE_KEEPER) if role is None else (role,):
             if receiver in self._mailbox.peers:
                 self._mailbox.send(receiver, message)
+        if role is None:
+            # The root forgets them when it sees us end, and greets each of us once.
+            self._mailbox.send(ROOT, RemoteWorkers(tuple(it.hello.worker_id for it in ours)))
+
+    def view(self) -> dict[str, Any]:
+        """The workers that are there now and what they have, as the answer to WorkerTypes."""
+        hellos = [(worker.session.is_local, worker.hello) for worker in self._by_head.values()]
+        return {
+            "workflow_types": _union(hello.workflow_types for _, hello in hellos),
+            "activity_types": _union(hello.activity_types for _, hello in hellos),
+            "queues": _union(hello.queues for _, hello in hellos),
+            "workers": [
+                {
+                    "worker_id": hello.worker_id,
+                    "pid": hello.pid,
+                    "local": is_local,
+                    "queues": hello.queues,
+                    "workflow_types": hello.workflow_types,
+                    "activity_types": hello.activity_types,
+                }
+                for is_local, hello in hellos
+            ],
+        }
 
     def _watch(self, worker: _Worker, hello: WorkerHello) -> None:
         """Learn of the death of a process of this machine; elsewhere its leases' deadlines do."""
@@ -288,6 +333,7 @@ class Workers:
         self._by_head.pop(worker.head, None)
         if self._by_identity.get(worker.identity) is worker:
             del self._by_identity[worker.identity]
+        self._count_offers()
 
     def _drain(self) -> None:
         for _ in range(limits.DRAIN_MAX * DRAIN_ROUNDS):

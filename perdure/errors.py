@@ -114,6 +114,11 @@ CODES: dict[str, type[PerdureError]] = {
 """Every code there is, with its class."""
 
 
+def no_workflow(workflow_id: str) -> NotFound:
+    """The error that there is no workflow of this id: in these words, whoever finds out."""
+    return NotFound(f"there is no workflow {workflow_id!r}")
+
+
 def from_code(code: str, message: str, **kw: Any) -> PerdureError:
     """The error that an answer with `code` stands for, ready to be raised.
 

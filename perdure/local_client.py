@@ -26,6 +26,7 @@ from perdure.errors import DeadlineExceeded, WorkflowFailed, from_code
 from perdure.local import Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
+from perdure.waiting import Offer
 
 FORM = wire.MSGPACK
 
@@ -134,7 +135,12 @@ class LocalClient(Operations):
         raise WorkflowFailed(text, closed.status, why)
 
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
-        return reads.describe(self._reader(), args.workflow_id)
+        core = self._core
+        # One that serves every queue; what it has not may still be polled for.
+        offer = Offer(None, tuple(core.activities), tuple(core.workflows))
+        return reads.describe(
+            self._reader(), args.workflow_id, [offer], core.now_ms(), in_engine=True
+        )
 
     def _history(self, args: wire.GetHistory) -> Any:
         return reads.history(self._reader(), args)

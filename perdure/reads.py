@@ -6,9 +6,10 @@ raises NotFound where there is no such workflow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from perdure import views, wire
+from perdure import views, waiting, wire
 from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
@@ -23,7 +24,7 @@ from perdure.core.records import (
     decode_event,
 )
 from perdure.core.state import Activity, Execution
-from perdure.errors import NotFound
+from perdure.errors import no_workflow
 from perdure.store.protocol import Reader, WorkflowFilter
 from perdure.values import is_reference
 
@@ -34,12 +35,19 @@ def execution(reader: Reader, workflow_id: str) -> Execution:
     """The execution, with what is open in it."""
     found = reader.execution(workflow_id)
     if found is None:
-        raise NotFound(f"there is no workflow {workflow_id!r}")
+        raise no_workflow(workflow_id)
     return found
 
 
-def describe(reader: Reader, workflow_id: str) -> dict[str, Any]:
-    """As `wf describe --json`."""
+def describe(
+    reader: Reader,
+    workflow_id: str,
+    offers: Sequence[waiting.Offer],
+    now_ms: int,
+    *,
+    in_engine: bool = False,
+) -> dict[str, Any]:
+    """As `wf describe --json`; what is due and served by none of `offers` says so."""
     found = execution(reader, workflow_id)
     first = _event(reader, workflow_id, 1)
     closing = None if found.is_open else _event(reader, workflow_id, found.last_event_id)
@@ -48,7 +56,8 @@ def describe(reader: Reader, workflow_id: str) -> dict[str, Any]:
         for activity_id, activity in found.activities.items()
     }
     start = first.input if isinstance(first, WorkflowStarted) else None
-    return views.describe(found, start, closing, details)
+    waits = waiting.of_execution(found, offers, now_ms, in_engine=in_engine)
+    return views.describe(found, start, closing, details, waits.activities, waits.task)
 
 
 def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:

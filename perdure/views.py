@@ -81,11 +81,14 @@ def describe(
     first: Payload | None,
     closing: Record | None,
     details: Mapping[str, Payload | None] | None = None,
+    waits: Mapping[str, str] | None = None,
+    task_waits: str | None = None,
 ) -> View:
     """One workflow as `wf describe` shows it.
 
     `first` is its input, `closing` the event that ended it (None while it is open), `details` the
-    heartbeat details by activity id that an activity holds only by reference.
+    heartbeat details by activity id that an activity holds only by reference. `waits`: whom an
+    activity waits for, by activity id; `task_waits`: whom the workflow's own code waits for.
     """
     activities = sorted(execution.activities.values(), key=lambda a: a.scheduled_event_id)
     known = details or {}
@@ -96,7 +99,12 @@ def describe(
         "result": value(closing.result) if isinstance(closing, WorkflowCompleted) else None,
         "failure": failure(closing.failure) if isinstance(closing, WorkflowFailed) else None,
         "pending_activities": [
-            pending_activity(execution.workflow_id, a, known.get(a.activity_id, a.details))
+            pending_activity(
+                execution.workflow_id,
+                a,
+                known.get(a.activity_id, a.details),
+                (waits or {}).get(a.activity_id),
+            )
             for a in activities
         ],
         "pending_timers": [
@@ -110,11 +118,17 @@ def describe(
             "due_ms": execution.task_due_ms or None,
             "reason": execution.task_reason or None,
             "failure": failure(execution.task_failure),
+            "waiting_for": task_waits,
         },
     }
 
 
-def pending_activity(workflow_id: str, activity: Activity, details: Payload | None) -> View:
+def pending_activity(
+    workflow_id: str,
+    activity: Activity,
+    details: Payload | None,
+    waiting_for: str | None = None,
+) -> View:
     """One open activity, a dead letter included, with the fields that `wf describe` promises."""
     lease = activity.lease
     waits = activity.state in (ActivityState.SCHEDULED, ActivityState.RETRYING)
@@ -136,6 +150,7 @@ def pending_activity(workflow_id: str, activity: Activity, details: Payload | No
         "generation": activity.generation,
         "cancel_requested": False,
         "handed_back": activity.handed_back or None,
+        "waiting_for": waiting_for,
     }
 
 

@@ -40,6 +40,7 @@ from perdure.wire_args import (
     StartOptions,
     StartWorkflow,
     WorkerEndpoint,
+    WorkerTypes,
     WorkflowStatus,
 )
 from perdure.wire_checks import check_nesting, check_plain, id_at_start, is_surely_plain
@@ -77,6 +78,7 @@ __all__ = [
     "StartOptions",
     "StartWorkflow",
     "WorkerEndpoint",
+    "WorkerTypes",
     "WorkflowStatus",
     "described",
     "error_view",

@@ -44,6 +44,10 @@ class WorkerEndpoint(Args, frozen=True):
     """Where do workers of this node connect? For `perdure worker --connect`."""
 
 
+class WorkerTypes(Args, frozen=True):
+    """Which workers are there, and what do they have?"""
+
+
 class StartOptions(Args, frozen=True):
     """There are none yet."""
 
@@ -236,6 +240,7 @@ OPERATIONS: dict[str, type[Args]] = {
     for kind in (
         Ping,
         WorkerEndpoint,
+        WorkerTypes,
         StartWorkflow,
         GetResult,
         DescribeWorkflow,

@@ -162,7 +162,7 @@ def _check_once(
         reader.close()
         handle.kill()
         handle.finish()
-        raise Refused(EXIT_ESCALATED, "stopped before anything was started")
+        raise Refused(0, "stopped before anything was started")
     if checked is None:
         poller.unregister(reader)
         poller.poll(LAST_BREATH_MS)  # It ends by itself, and its status is worth telling.

@@ -61,6 +61,7 @@ from perdure.core.records import (
     WorkflowTaskFailed,
 )
 from perdure.core.state import Execution
+from perdure.errors import no_workflow
 from perdure.failures import engine_failure
 
 # Ends of a workflow task that say nothing about the workflow: not counted towards parking.
@@ -75,7 +76,7 @@ def decide(execution: Execution | None, command: Command, facts: Facts) -> Decis
     if type(command) is StartWorkflow:
         return _start(execution, command, facts)
     if execution is None:
-        return refuse("NOT_FOUND", "there is no workflow of this id")
+        return refuse("NOT_FOUND", no_workflow(command.workflow_id).message)
     return _DECIDERS[type(command)](execution, command, facts)
 
 

@@ -204,7 +204,7 @@ class DropWorkflow(Message, frozen=True, tag=33):
 class WorkerHello(Message, frozen=True, tag=40):
     """First word of a worker on every connection.
 
-    `session` is set by the supervisor for its own workers.
+    `session` is set by the supervisor for its own workers. The rest is what it serves.
     """
 
     worker_id: str
@@ -213,6 +213,9 @@ class WorkerHello(Message, frozen=True, tag=40):
     node: str
     version: int
     session: Session | None
+    queues: tuple[str, ...] = ()
+    activity_types: tuple[str, ...] = ()
+    workflow_types: tuple[str, ...] = ()
 
 
 class WorkerWelcome(Message, frozen=True, tag=41):
@@ -388,6 +391,12 @@ class Stop(Message, frozen=True, tag=79):
     grace_ms: int
 
 
+class RemoteWorkers(Message, frozen=True, tag=80):
+    """Gateway to root: the ids of the workers from elsewhere, whole on every change, for `ps`."""
+
+    worker_ids: tuple[str, ...]
+
+
 ToHistory = Hello | Ask | Watch | Unwatch
 FromHistory = Welcome | Answer | Feed | Newest
 ToScheduler = Sync | Poll | Unpoll | Sessions
@@ -404,7 +413,7 @@ ToWorker = (
 )
 FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
 FromRoot = Peers | Ping | SessionDead | Sessions | Stop
-ToRoot = ChildHello | ChildReady | ChildFailed | Pong | SessionDone
+ToRoot = ChildHello | ChildReady | ChildFailed | Pong | SessionDone | RemoteWorkers
 
 _encoder = msgspec.msgpack.Encoder()
 

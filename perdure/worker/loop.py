@@ -307,6 +307,7 @@ class Loop(NoWorld):
         In a context of its own: nothing of the worker's is seen in there.
         """
         context = contextvars.Context()
+        self._task_count += 1
         task = _Task(coroutine, loop=self, name=name, context=context, rank=self.next_rank())
         self._tasks[task] = None
 

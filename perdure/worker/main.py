@@ -19,7 +19,6 @@ import zmq
 
 from perdure import logs, registry
 from perdure.client import Client
-from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from perdure.errors import InvalidArgument

@@ -137,7 +137,7 @@ class Replayer:
         try:
             args, kwargs = values.bind_input(self.definition.function, payload)
             self._ending = endings.Ending(result=await self.definition.function(*args, **kwargs))
-        except BaseException as problem:  # noqa: BLE001 - the workflow's end, or raised in `_wake`
+        except BaseException as problem:
             if self._loop.is_closing:
                 raise  # The workflow leaves memory.
             if isinstance(problem, NonDeterminism):

@@ -236,6 +236,9 @@ class Worker:
                 config.node,
                 limits.PROTOCOL_VERSION,
                 config.session,
+                config.queues,
+                tuple(config.activities),
+                tuple(config.workflows),
             )
         )
         self._hello_at_ms = now_ms + HELLO_AGAIN_MS

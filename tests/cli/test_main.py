@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure.cli.main import run
 
+POLICY = ["check", "fix", "report", "plot", "simulate", "import", "snippet", "app", "self-test"]
 COMMANDS = [
     ["up"],
     ["ps"],
@@ -27,6 +28,7 @@ COMMANDS = [
     ["wf", "dlq", "complete"],
     ["drill", "list"],
     ["drill", "run"],
+    *(["policy", name] for name in POLICY),
 ]
 
 
