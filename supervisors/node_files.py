@@ -131,7 +131,12 @@ class NodeFiles:
             self.undo()
             raise self._unusable(error) from error
         if fd is None:
-            raise Refused(6, f"data directory {self.data_dir} is held by process {holder}")
+            kill = f" (kill {holder})" if holder.isdecimal() else ""
+            raise Refused(
+                6,
+                f"data directory {self.data_dir} is held by process {holder}: stop that node"
+                f"{kill}, or give another directory with --data",
+            )
         self._root_lock = fd
         try:
             self._await_left_overs()
@@ -182,7 +187,9 @@ class NodeFiles:
                 if left_ms <= 0:
                     named = ", ".join(map(str, sorted(holders))) or "unknown"
                     raise Refused(
-                        6, f"data directory {self.data_dir} is held by left-over processes {named}"
+                        6,
+                        f"data directory {self.data_dir} is held by left-over processes {named}: "
+                        "end them, or give another directory with --data",
                     )
                 _await_exit(holders, left_ms)
         finally:

@@ -120,7 +120,8 @@ def test_a_result_that_is_not_there_yet_is_refused_and_not_failed(perdure):
 def test_an_unknown_type_is_accepted_with_a_warning_that_names_the_nearest(perdure):
     code, out, err = perdure("wf", "start", "FlakyDemmo", "--id", "typo")
     assert (code, out) == (0, "typo\n")
-    assert "did you mean FlakyDemo?" in err
+    assert "FlakyDemmo" in err
+    assert "FlakyDemo (nearest)" in err
     assert perdure("wf", "start", "FlakyDemo", "--activities", "0")[2] == ""
 
 
@@ -136,7 +137,7 @@ def test_history_is_told_in_order(perdure):
     ]
     assert [event["event_id"] for event in events] == [1, 2, 3, 4, 5]
     readable = perdure("wf", "history", "h1")[1]
-    assert readable.splitlines()[0].split() == ["#", "AT", "KIND", "OF"]
+    assert readable.splitlines()[0].split() == ["#", "AT", "KIND", "OF", "DETAILS"]
     assert "ActivityTaskCompleted  step-1" in readable
 
 

@@ -18,7 +18,7 @@ from perdure.client import Client
 pytestmark = pytest.mark.process
 
 ROLES = ("history", "lease_keeper", "scheduler", "dlq", "gateway", "worker-1", "worker-2")
-WORKFLOWS = 60
+WORKFLOWS = 40
 
 
 def begin(client, workflow, count, *args, prefix="w"):
@@ -61,7 +61,7 @@ def test_kills_of_anybody_at_any_moment_lose_nothing_and_double_nothing(hurt, so
         thread.start()
         try:
             ids = begin(client, "several", WORKFLOWS, 20)
-            pause.wait(2)
+            pause.wait(1)
         finally:
             stop.set()
             thread.join()
