@@ -10,7 +10,7 @@ import stat
 import zmq
 import zmq.backend
 
-from actors.mailbox import configure
+from actors.inbox import configure
 from perdure.core import limits
 
 IPC = "ipc://"

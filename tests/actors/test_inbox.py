@@ -7,7 +7,7 @@ import itertools
 import pytest
 import zmq
 
-from actors import mailbox
+from actors import inbox as inboxes
 
 FLOOD = 200
 
@@ -28,7 +28,7 @@ def pairs():
 
 def test_a_flood_on_one_socket_is_taken_in_turns_and_holds_nobody_else_up(pairs, monkeypatch):
     clock_ms = itertools.count()  # Each look at it, and each message, takes a millisecond.
-    monkeypatch.setattr(mailbox, "boottime_ms", lambda: next(clock_ms))
+    monkeypatch.setattr(inboxes, "boottime_ms", lambda: next(clock_ms))
     (flooded, sender), (quiet, other) = pairs
     taken: list[bytes] = []
 
@@ -36,7 +36,7 @@ def test_a_flood_on_one_socket_is_taken_in_turns_and_holds_nobody_else_up(pairs,
         next(clock_ms)
         taken.append(frames[-1])
 
-    inbox = mailbox.Inbox()
+    inbox = inboxes.Inbox()
     inbox.add_socket(flooded, take_slowly)
     inbox.add_socket(quiet, lambda frames: taken.append(frames[-1]))
     for number in range(FLOOD):
@@ -44,7 +44,7 @@ def test_a_flood_on_one_socket_is_taken_in_turns_and_holds_nobody_else_up(pairs,
     other.send(b"other")
     inbox.get()
     assert b"other" in taken
-    assert mailbox.DRAIN_LOOK <= len(taken) - 1 < 2 * mailbox.DRAIN_LOOK
+    assert inboxes.DRAIN_LOOK <= len(taken) - 1 < 2 * inboxes.DRAIN_LOOK
     while len(taken) < FLOOD + 1:
         inbox.get()
     taken.remove(b"other")

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 import zmq
 
+from actors import gateway
 from perdure.core.commands import (
     Closed,
     CompleteActivity,
@@ -24,6 +25,7 @@ from perdure.core.links import (
     Unwatch,
     Watch,
 )
+from perdure.errors import no_workflow
 from perdure.failures import Failure
 
 
@@ -87,10 +89,16 @@ def test_what_is_not_there_is_named(node):
     client = node.client()
     client.ask("GetResult", workflow_id="w-1", wait_ms=5_000)
     reply(node, "history", node.history.hear(Watch).n, Refusal("NOT_FOUND", "there is none"))
-    assert "'w-1'" in client.answer()["error"]["message"]
+    assert client.answer()["error"]["message"] == "there is no workflow 'w-1'"
+    client.ask("DescribeWorkflow", workflow_id="w-1")
+    assert client.answer()["error"]["message"] == "there is no workflow 'w-1'"
     client.ask("RedriveDeadLetter", workflow_id="w-2", activity_id="a")
     reply(node, "history", node.history.hear(Ask).n, Refusal("NOT_FOUND", "there is none"))
     assert "'w-2'" in client.answer()["error"]["message"]
+    client.ask("RedriveDeadLetter", workflow_id="w-3", activity_id="a")
+    refusal = Refusal("NOT_FOUND", no_workflow("w-3").message)
+    reply(node, "history", node.history.hear(Ask).n, refusal)
+    assert client.answer()["error"]["message"] == "there is no workflow 'w-3'"
 
 
 def test_answered_waits_leave_nothing_behind_before_their_time_is_up(node):
@@ -146,6 +154,15 @@ def test_a_wait_for_a_result_ends_in_time_and_history_is_told(node):
     watch = node.history.hear(Watch)
     assert client.answer()["error"]["code"] == "DEADLINE_EXCEEDED"
     assert node.history.hear(Unwatch).n == watch.n
+
+
+def test_a_wait_for_ever_ends_at_the_servers_limit(node, monkeypatch):
+    monkeypatch.setattr(gateway, "RESULT_WAIT_MAX_MS", 20)
+    client = node.client()
+    client.ask("GetResult", workflow_id="w", wait_ms=2**53)
+    error = client.answer()["error"]
+    assert (error["code"], "within 20 ms" in error["message"]) == ("DEADLINE_EXCEEDED", True)
+    node.history.hear(Unwatch)
 
 
 def test_a_refusal_of_history_is_passed_on(node):

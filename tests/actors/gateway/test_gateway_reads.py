@@ -19,6 +19,7 @@ from perdure.core.records import (
 from perdure.core.state import Activity, ActivityState, AttemptFailure, Execution, Status
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
+from perdure.waiting import Offer
 
 OPTIONS = ActivityOptions(RetryPolicy())
 BIG = values.encode("x" * 5_000)
@@ -69,9 +70,9 @@ class Store:
 CLOSED = {"status": Status.COMPLETED, "closed_ms": 14}
 
 
-def look(store, args, form=wire.JSON):
+def look(store, args, form=wire.JSON, offers=()):
     request = wire.Request(form, msgspec.Raw(b"1"), type(args).__name__, args)
-    return gateway_reads.look(store, request, 1_000)
+    return gateway_reads.look(store, request, offers, 1_000)
 
 
 @pytest.mark.parametrize(
@@ -165,3 +166,14 @@ def test_a_worker_gets_events_and_learns_whether_there_are_more():
     assert gateway_reads.page(Store(many), Fetch(7, "w", 104)).complete is True
     assert gateway_reads.page(Store(), Fetch(7, "w", 5)).events == ()
     assert gateway_reads.page(Store(), Fetch(7, "no", 0)).events is None
+
+
+def test_a_workflow_that_no_worker_has_says_so_while_it_is_described():
+    store = Store(EVENTS[:1], last_wake_id=1)
+    args = wire.DescribeWorkflow("w")
+    offer = Offer(("default",), (), ("t",))
+    assert look(store, args, offers=[offer])["workflow_task"]["waiting_for"] == (
+        "a worker that has workflow 'T' on queue 'default'; workers have: t (nearest)"
+    )
+    served = offer._replace(workflow_types=("T",))
+    assert look(store, args, offers=[served])["workflow_task"]["waiting_for"] is None

@@ -19,6 +19,7 @@ from perdure.core.links import (
     Heartbeat,
     HistoryChanged,
     Page,
+    RemoteWorkers,
     SessionDead,
     SessionDone,
     Sessions,
@@ -37,9 +38,10 @@ HEARD = msgspec.msgpack.Decoder(list[ToWorker])
 SYNC = Sync("w", ("default",), ("a",), (), 1, 1, (), (), 0)
 
 
-def greet(node, session, pid=None, started=0.0):
+def greet(node, session, pid=None, started=0.0, serves=()):
     worker = node.worker()
-    worker.say(b"G", WorkerHello("w", pid or os.getpid(), started, "node.test", 1, session))
+    pid = pid or os.getpid()
+    worker.say(b"G", WorkerHello("w", pid, started, "node.test", 1, session, *serves))
     [welcome] = worker.hear(HEARD)
     assert isinstance(welcome, WorkerWelcome)
     return worker, welcome
@@ -194,3 +196,48 @@ def test_a_task_without_references_goes_to_its_worker_as_it_is(node, activity_id
     sent = task(activity_id=activity_id)
     node.scheduler.say(node.name, sent, head=pack_session(LOCAL))
     assert worker.hear(HEARD) == [sent]
+
+
+# --- who serves what ---------------------------------------------------------
+def served(node):
+    return node.client().call("WorkerTypes")["ok"]
+
+
+def test_what_workers_have_is_told_while_their_sessions_live(node):
+    greet(node, LOCAL, serves=(("default",), ("charge", "ship"), ("checkout",)))
+    elsewhere, _ = greet(node, None, serves=(("side",), ("charge",), ()))
+    told = served(node)
+    assert (told["workflow_types"], told["activity_types"], told["queues"]) == (
+        ["checkout"],
+        ["charge", "ship"],
+        ["default", "side"],
+    )
+    assert told["workers"][0] == {
+        "worker_id": "w",
+        "pid": os.getpid(),
+        "local": True,
+        "queues": ["default"],
+        "workflow_types": ["checkout"],
+        "activity_types": ["charge", "ship"],
+    }
+    elsewhere.say(b"G", WorkerBye())
+    node.root.say(node.name, SessionDead(LOCAL))
+    node.root.hear(SessionDone)
+    while served(node)["workers"]:
+        pass
+    assert served(node)["activity_types"] == []
+
+
+def test_a_worker_that_says_hello_again_with_other_types_has_those(node):
+    greet(node, LOCAL, serves=(("default",), ("charge",), ()))
+    greet(node, LOCAL, serves=(("default",), ("ship",), ()))
+    assert served(node)["activity_types"] == ["ship"]
+
+
+def test_the_root_is_told_of_workers_from_elsewhere_whole_on_every_change(node):
+    worker, _ = greet(node, None)
+    assert node.root.hear(RemoteWorkers).worker_ids == ("w",)
+    worker.say(b"G", WorkerBye())
+    assert node.root.hear(RemoteWorkers).worker_ids == ()
+    greet(node, LOCAL)
+    assert node.root.hears_nothing(RemoteWorkers)
