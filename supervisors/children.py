@@ -44,6 +44,7 @@ class Child:
     liveness: Liveness | None = None
     awaits_pong: bool = False
     kill_at_ms: int | None = None
+    remote_workers: tuple[str, ...] = ()  # The gateway's: the workers from elsewhere.
 
     def reset(self) -> None:
         """The process has ended."""
@@ -56,6 +57,7 @@ class Child:
         self.liveness = None
         self.awaits_pong = False
         self.kill_at_ms = None
+        self.remote_workers = ()
 
     @property
     def is_peer(self) -> bool:
@@ -94,4 +96,26 @@ def describe(
             "children": [],
         }
 
-    return row(tree)
+    shown = row(tree)
+    remote = [name for child in children.values() for name in child.remote_workers]
+    if remote:
+        shown["children"].append(_remote(Kind.SUPERVISOR, "remote", [*map(_remote_worker, remote)]))
+    return shown
+
+
+def _remote_worker(name: str) -> dict[str, Any]:
+    return _remote(Kind.WORKER, name, [])
+
+
+def _remote(kind: Kind, name: str, below: list[dict[str, Any]]) -> dict[str, Any]:
+    """What no supervisor of this node has started: it is there, and that is all that is known."""
+    return {
+        "name": name,
+        "kind": str(kind),
+        "pid": None,
+        "state": str(State.RUNNING),
+        "restarts": 0,
+        "started_ms": None,
+        "rss_bytes": None,
+        "children": below,
+    }

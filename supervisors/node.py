@@ -273,6 +273,10 @@ class Node:
                     self._control.answer(message, tree)
                 case links.SessionDone(session=session):
                     self._news.session_done(session)
+                case links.RemoteWorkers(worker_ids=worker_ids):
+                    child = self._current(sender.rpartition(".")[0], sender)
+                    if child is not None:
+                        child.remote_workers = worker_ids
                 case links.Pong():
                     self._on_pong(sender)
                 case links.ChildHello():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +12,6 @@ import typer
 from perdure import errors
 from perdure.cli import output
 from perdure.cli.options import (
-    DATA_DEFAULT,
-    ENDPOINT_VARIABLE,
     FIELDS_KEY,
     TIMEOUT_S_DEFAULT,
     AsJson,
@@ -27,7 +23,7 @@ from perdure.cli.options import (
     connected,
     merged_input,
 )
-from perdure.cli.wf_views import event_line, pending, took
+from perdure.cli.wf_views import event_line, pending, pending_notes, task_lines, took
 
 if TYPE_CHECKING:
     from perdure import wire
@@ -43,6 +39,8 @@ app = typer.Typer(
 PAGE = 1_000
 WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
+# What workers take at most to find a gateway that has just started again.
+WORKERS_PAUSE_S = 0.5
 STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
 PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
 
@@ -91,7 +89,7 @@ def start(
         raw = wire.raw_payload(encode(value) if has_input else None)
         args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue)
         started = ask(client, args)
-        _warn_of_type(type_, endpoint)
+        _warn_if_unserved(client, made, type_, queue)
         if not wait:
             if as_json:
                 output.emit(started)
@@ -192,10 +190,14 @@ def describe(
         ("history", f"{found.get('history_length', 0)} events"),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
+    for line in task_lines(found.get("workflow_task") or {}, now_ms):
+        output.say(line)
     activities = found.get("pending_activities") or []
     if activities:
         output.say()
         output.show(pending(activities, now_ms))
+        for line in pending_notes(activities, now_ms):
+            output.say(line)
     timers = found.get("pending_timers") or []
     if timers:
         rows = [
@@ -229,7 +231,7 @@ def history(
         )
         for event in events
     ]
-    output.show(output.table(("#", "AT", "KIND", "OF", ""), rows, right=("#", "AT")))
+    output.show(output.table(("#", "AT", "KIND", "OF", "DETAILS"), rows, right=("#", "AT")))
 
 
 @app.command(epilog="\b\nExample:\n  perdure wf result order-42 --wait")
@@ -281,8 +283,6 @@ def _print_result(
         raise output.fail(
             f"{workflow_id} {how}: {why}" if why else f"{workflow_id}: {how}", output.FAILED
         ) from None
-    except errors.NotFound:
-        raise output.fail(f"there is no workflow {workflow_id}", output.NOT_FOUND) from None
     except errors.DeadlineExceeded:
         raise output.fail(
             f"{workflow_id} has not ended yet: wait with --wait, or look with "
@@ -313,32 +313,27 @@ def _ended(client: Client, workflow_id: str, timeout_s: float, *, patient: bool)
             time.sleep(RETRY_PAUSE_S)
 
 
-def _warn_of_type(type_: str, endpoint: str | None) -> None:
-    """Says so where no worker of the node has the type: accepted, since a deploy may bring it."""
-    from perdure.config import nearest
+def _warn_if_unserved(client: Client, workflow_id: str, type_: str, queue: str) -> None:
+    """Says so where no worker has the type on that queue: accepted, since a deploy may bring it."""
+    from perdure import waiting, wire
 
-    known = _known_types(endpoint or os.environ.get(ENDPOINT_VARIABLE))
-    if known and type_ not in known:
-        near = nearest(type_, known)
-        hint = f"did you mean {near}?" if near else f"they have: {', '.join(known)}"
-        output.note(f"warning: no worker of this node has {type_}, so it waits for one; {hint}")
-
-
-def _known_types(endpoint: str | None) -> tuple[str, ...]:
-    """The types that the node's own workers have; empty where the node's file can't be found."""
-    from perdure.node_client import read_node
-
-    data = Path(DATA_DEFAULT)
-    if endpoint is not None:
-        # A node's public socket is DATA/run/NAME/public.
-        data = Path(endpoint.removeprefix("ipc://")).parent.parent.parent
-    try:
-        node = read_node(data)
-    except errors.PerdureError:
-        return ()  # The start was accepted: a warning is not worth an error.
-    if node is None or (endpoint is not None and endpoint not in (node.endpoint, *node.endpoints)):
-        return ()
-    return node.workflow_types
+    for is_last in (False, True):
+        try:
+            workers = ask(client, wire.WorkerTypes())["workers"]
+        except errors.PerdureError:
+            return  # The start was accepted: a warning is not worth an error.
+        if workers or is_last:
+            break
+        time.sleep(WORKERS_PAUSE_S)
+    offers = [
+        waiting.Offer(
+            tuple(each["queues"]), tuple(each["activity_types"]), tuple(each["workflow_types"])
+        )
+        for each in workers
+    ]
+    text = waiting.sentence("workflow", type_, queue, offers)
+    if text is not None:
+        output.note(f"warning: {workflow_id} waits for {text}")
 
 
 def _check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:

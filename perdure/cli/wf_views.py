@@ -11,6 +11,8 @@ EVENT_COLUMNS = frozenset(
     {"event_id", "kind", "at_ms", "activity_id", "timer_id", "type", "options", "request_id"}
 )
 
+DEFAULT_QUEUE = "default"
+
 
 def took(found: dict[str, Any]) -> str:
     """How long a closed workflow ran."""
@@ -20,7 +22,8 @@ def took(found: dict[str, Any]) -> str:
 
 
 def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
-    """The table of a workflow's open activities."""
+    """The table of a workflow's open activities; their queues where one is not the default."""
+    has_queues = any(each.get("task_queue", DEFAULT_QUEUE) != DEFAULT_QUEUE for each in activities)
     rows = []
     for each in activities:
         limit = each.get("max_attempts") or "-"
@@ -33,6 +36,7 @@ def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
             (
                 each["activity_id"],
                 each.get("type", "-"),
+                *([each.get("task_queue", "-")] if has_queues else []),
                 output.coloured(each["state"]),
                 f"{each['attempt']} of {limit}",
                 due_text,
@@ -40,8 +44,50 @@ def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
                 output.failure_line(each.get("last_failure")),
             )
         )
-    columns = ("ACTIVITY", "TYPE", "STATE", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
-    return output.table(columns, rows)
+    queue = ("QUEUE",) if has_queues else ()
+    columns = ("STATE", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
+    return output.table(("ACTIVITY", "TYPE", *queue, *columns), rows)
+
+
+def pending_notes(activities: list[dict[str, Any]], now_ms: int) -> list[str]:
+    """What the table has no room for, a line each: whom an activity waits for, why it was handed
+    back, how far its heartbeats say that it is.
+    """
+    lines = []
+    for each in activities:
+        parts = []
+        if each.get("waiting_for"):
+            parts.append(f"waits for {each['waiting_for']}")
+        if each.get("handed_back"):
+            parts.append(f"was handed back unrun: {each['handed_back']}")
+        if each.get("heartbeat_details") is not None:
+            parts.append(f"heartbeat details {output.short(each['heartbeat_details'])}")
+        if each.get("last_heartbeat_ms") is not None:
+            parts.append(f"last heartbeat {output.when(each['last_heartbeat_ms'], now_ms)}")
+        lines += [output.one_line(f"{each['activity_id']}: {part}") for part in parts]
+    return ["", *lines] if lines else []
+
+
+def task_lines(task: dict[str, Any], now_ms: int) -> list[str]:
+    """What ails the workflow's own code: whom it waits for, how it failed, when it is tried again.
+
+    The failure in full: it says what was expected, what came, and where.
+    """
+    lines = []
+    if task.get("waiting_for"):
+        lines.append(f"the workflow waits for {task['waiting_for']}")
+    reason, failures, due_ms = task.get("reason"), task.get("failures") or 0, task.get("due_ms")
+    if reason or failures:
+        is_parked = due_ms is not None and due_ms > now_ms
+        times = f"{failures} failure{'' if failures == 1 else 's'} in a row"
+        again = f"next try {output.when(due_ms, now_ms)}" if is_parked else "it is tried again now"
+        how = "parked" if is_parked else "failed"
+        lines.append(f"the workflow's code {how}: {reason or 'unknown'}, {times}, {again}")
+        failure = task.get("failure")
+        if failure:
+            what = f"{failure['type']}: {failure.get('message') or ''}"
+            lines.append(f"  {output.one_line(what)}")
+    return ["", *lines] if lines else []
 
 
 def event_line(event: dict[str, Any]) -> str:

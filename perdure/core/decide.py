@@ -76,7 +76,9 @@ def decide(execution: Execution | None, command: Command, facts: Facts) -> Decis
     if type(command) is StartWorkflow:
         return _start(execution, command, facts)
     if execution is None:
-        return refuse("NOT_FOUND", no_workflow(command.workflow_id).message)
+        workflow_id = getattr(command, "workflow_id", None)  # A token hides it.
+        text = "there is no workflow of this id"
+        return refuse("NOT_FOUND", no_workflow(workflow_id).message if workflow_id else text)
     return _DECIDERS[type(command)](execution, command, facts)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from perdure.errors import NotFound
 from tests.spec.conftest import BOOM, WORKED, begun
 
 
@@ -60,6 +63,42 @@ def test_an_activity_that_is_a_dead_letter():
     scene.exhaust()
     names = ("state", "attempt", "max_attempts", "due_ms", "lease_deadline_ms", "worker_id")
     assert shown(scene, *names) == ("DeadLettered", 4, 4, None, None, None)
+
+
+def test_an_activity_that_nobody_has_says_whom_it_waits_for_while_it_is_due():
+    scene = begun(retry=WORKED)
+    assert scene.pending().waiting_for == (
+        "a worker that has activity 'step' on queue 'default', or a poll by hand; "
+        "the engine has no activity"
+    )
+    scene.fail()
+    assert scene.pending().waiting_for is None
+    scene.at(1_000)
+    assert scene.pending().waiting_for is not None
+    scene.take()
+    assert scene.pending().waiting_for is None
+
+
+def test_a_workflow_that_nobody_has_says_whom_it_waits_for():
+    scene = begun()
+    scene.client.start_workflow("onne", workflow_id="typo", task_queue="q")
+    described = scene.engine.describe_workflow("typo")
+    assert described.workflow_task.waiting_for == (
+        "a worker that has workflow 'onne' on queue 'q'; the engine has: one (nearest)"
+    )
+    assert scene.engine.describe_workflow("w").workflow_task.waiting_for is None
+
+
+def test_what_is_not_there_is_said_in_the_same_words_by_every_call():
+    client = begun().client
+    for call in (
+        client.describe_workflow,
+        client.result,
+        client.history,
+        lambda workflow_id: client.redrive_dead_letter(workflow_id, "a"),
+    ):
+        with pytest.raises(NotFound, match=r"^there is no workflow 'nobody'$"):
+            call("nobody")
 
 
 def test_a_closed_activity_is_pending_no_more():

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from perdure.cli import output, wf_views
+
+
+def shown(table, capsys):
+    output.show(table)
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def pending(**changes):
+    fields = {
+        "activity_id": "a",
+        "type": "charge",
+        "state": "Scheduled",
+        "attempt": 1,
+        "max_attempts": 4,
+        "due_ms": 0,
+        "task_queue": "default",
+    }
+    return {**fields, **changes}
+
+
+def test_the_queue_is_shown_where_one_is_not_the_default(capsys):
+    assert "QUEUE" not in shown(wf_views.pending([pending()], 0), capsys)[0]
+    head, first, second = shown(wf_views.pending([pending(), pending(task_queue="x")], 0), capsys)
+    assert head.index("QUEUE") == first.index("default") == second.index("x") == 2
+
+
+def test_an_activity_that_waits_for_a_worker_says_so_below_the_table():
+    found = pending(
+        waiting_for="a worker that has activity 'x'",
+        handed_back="unknown_type",
+        heartbeat_details={"offset": 7},
+        last_heartbeat_ms=1_000,
+    )
+    assert wf_views.pending_notes([pending(), found], 3_000) == [
+        "",
+        "a: waits for a worker that has activity 'x'",
+        "a: was handed back unrun: unknown_type",
+        'a: heartbeat details {"offset":7}',
+        "a: last heartbeat 2.0 s ago",
+    ]
+    assert wf_views.pending_notes([pending()], 0) == []
+
+
+def test_a_parked_workflow_task_says_why_and_when_it_is_tried_again():
+    message = f"expected X, got {'Y' * 300}\nat flow.py:7"
+    task = {
+        "reason": "mismatch",
+        "failures": 4,
+        "due_ms": 9_000,
+        "failure": {"type": "NonDeterminism", "message": message},
+    }
+    assert wf_views.task_lines(task, 1_000) == [
+        "",
+        "the workflow's code parked: mismatch, 4 failures in a row, next try in 8.0 s",
+        f"  NonDeterminism: expected X, got {'Y' * 300} at flow.py:7",
+    ]
+    task |= {"failures": 1, "due_ms": 500, "failure": None}
+    assert wf_views.task_lines(task, 1_000)[1:] == [
+        "the workflow's code failed: mismatch, 1 failure in a row, it is tried again now"
+    ]
+
+
+def test_a_workflow_whose_type_nobody_has_says_so_and_a_healthy_one_nothing():
+    task = {"ready": True, "failures": 0, "due_ms": None, "reason": None, "failure": None}
+    assert wf_views.task_lines(task | {"waiting_for": None}, 0) == []
+    assert wf_views.task_lines(task | {"waiting_for": "a worker"}, 0) == [
+        "",
+        "the workflow waits for a worker",
+    ]
