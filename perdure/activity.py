@@ -20,7 +20,7 @@ import msgspec
 from perdure import effects, values
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.failures import Cancelled, CompleteLater, Error, NonRetryable, is_non_retryable
-from perdure.policy import DURATION_MS_MAX, RetryPolicy
+from perdure.policy import DURATION_MS_MAX, RetryPolicy, timedelta_hint
 from perdure.wire_checks import check_name
 
 __all__ = [
@@ -101,7 +101,8 @@ def _duration(field: str, value: object) -> int:
     ):
         return int(value)
     raise InvalidArgument(
-        f"{field} must be whole milliseconds from 0 to {DURATION_MS_MAX}, not {value!r:.80}",
+        f"{field} must be whole milliseconds from 0 to {DURATION_MS_MAX}, not {value!r:.80}"
+        f"{timedelta_hint(value)}",
         field=field,
     )
 

@@ -43,6 +43,7 @@ class LogName(StrEnum):
 
     # --- workers ------------------------------------------------------------
     WORKER_READY = "worker.ready"
+    WORKER_EMPTY = "worker.empty"  # Its applications have no workflow and no activity.
     WORKER_STOPPING = "worker.stopping"
     WORKER_STOPPED = "worker.stopped"
     WORKER_UNREADABLE = "worker.unreadable"  # A frame, or a message of it, could not be decoded.

@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from perdure.streams import LossyWriter
+
 
 def configure(json: bool) -> None:
     """Set up logging for this process.
@@ -17,6 +19,7 @@ def configure(json: bool) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _tell_lost,
     ]
     if json:
         tail: list[Any] = [
@@ -41,3 +44,12 @@ def configure(json: bool) -> None:
 def logger(**fields: Any) -> Any:
     """A logger whose lines all carry `fields`. Its methods take a LogName and further fields."""
     return structlog.get_logger(**fields)
+
+
+def _tell_lost(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Say in the next line that gets through how many before it did not."""
+    writer = getattr(sys.stderr, "buffer", None)
+    if isinstance(writer, LossyWriter) and writer.lost > writer.told:
+        event["lost_lines"] = writer.lost - writer.told
+        writer.telling = writer.lost
+    return event

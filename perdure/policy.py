@@ -5,6 +5,7 @@ Pure arithmetic. Every duration is a whole number of milliseconds; chance comes 
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -205,7 +206,19 @@ def _number(field: str, value: object) -> int | float:
     )
 
 
+def timedelta_hint(value: object) -> str:
+    """What an error message adds where a timedelta was given for milliseconds, else nothing."""
+    if not isinstance(value, datetime.timedelta):
+        return ""
+    return f"; perdure.ms makes whole milliseconds: ms(seconds={value.total_seconds():g})"
+
+
 def _duration(field: str, value: object) -> int:
+    if isinstance(value, datetime.timedelta):
+        raise InvalidArgument(
+            f"{field} must be whole milliseconds, not a timedelta{timedelta_hint(value)}",
+            field=field,
+        )
     number = _number(field, value)
     if number > DURATION_MS_MAX or number != int(number):
         raise InvalidArgument(

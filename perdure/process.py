@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from perdure.core.boot import Boot
+from perdure.streams import protect_streams
 
 CHILDREN_LOCK = "children.lock"
 SAFE_PATH = "PYTHONSAFEPATH"
@@ -102,6 +103,8 @@ def _prepare(death: Connection) -> None:
         os.environ.pop(SAFE_PATH, None)
     # Standard output is the node's: it carries one line, `ready`.
     os.dup2(2, 1)
+    # What the user's code prints goes there too, and must not fail it when nobody reads any more.
+    protect_streams()
 
 
 def load(target: str) -> Callable[..., Any]:

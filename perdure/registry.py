@@ -7,7 +7,6 @@ where it is put together.
 from __future__ import annotations
 
 import difflib
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from perdure import activity, workflow
 from perdure.activity import Definition as ActivityDefinition
 from perdure.errors import InvalidArgument
+from perdure.importing import imported
 from perdure.workflow import Definition as WorkflowDefinition
 
 __all__ = [
@@ -88,27 +88,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def load(names: Iterable[str], directory: str | None = None) -> Registry:
     """Import the modules of an application, looking in `directory` first, and collect them.
 
-    InvalidArgument, naming the module, if it is not there, or fails while it is imported.
+    InvalidArgument, naming the module and what to look at, if it is not there, or fails while it
+    is imported.
     """
     if directory is not None and directory not in sys.path:
         sys.path.insert(0, directory)
-    return collect([_imported(name) for name in names])
-
-
-def _imported(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as problem:
-        missing = problem.name or name
-        if name == missing or name.startswith(f"{missing}."):
-            raise InvalidArgument(f"there is no module {name!r}", field="app") from problem
-        raise InvalidArgument(
-            f"module {name!r} imports {missing!r}, which is not there", field="app"
-        ) from problem
-    except (Exception, SystemExit) as problem:
-        raise InvalidArgument(
-            f"module {name!r} can't be imported: {type(problem).__name__}: {problem}", field="app"
-        ) from problem
+    return collect([imported(name, Path(directory or ".")) for name in names])
 
 
 def collect(modules: Iterable[ModuleType]) -> Registry:

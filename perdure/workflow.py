@@ -21,7 +21,7 @@ import msgspec
 from perdure import activity
 from perdure.errors import FailedPrecondition, InvalidArgument, PerdureError
 from perdure.failures import Failure
-from perdure.policy import RetryPolicy
+from perdure.policy import RetryPolicy, timedelta_hint
 from perdure.wire_checks import check_id, check_name
 
 __all__ = [
@@ -130,13 +130,22 @@ def define(function: Callable[..., Any] | None = None, /, *, name: str | None = 
 
 def _define(function: Function, *, name: str | None) -> Function:
     if not inspect.iscoroutinefunction(function):
-        raise InvalidArgument(f"a workflow is an async function; {function!r:.80} is none")
+        raise InvalidArgument(_not_async(function))
     name = getattr(function, "__name__", "") if name is None else name
     check_name("name", name)
     definition = Definition(name=name, function=function)
     setattr(function, ATTRIBUTE, definition)
     defined.append(definition)
     return function
+
+
+def _not_async(function: object) -> str:
+    name = getattr(function, "__name__", None)
+    if name is None or name == "<lambda>" or isinstance(function, type):
+        return f"a workflow must be an async function, not {name or repr(function)[:80]}"
+    if inspect.isasyncgenfunction(function):
+        return f"a workflow returns its result once; {name} yields"
+    return f"workflow functions must be async: `async def {name}`"
 
 
 def definition_of(function: object) -> Definition:
@@ -368,7 +377,8 @@ async def sleep_ms(duration_ms: int) -> None:
     """Wait that many milliseconds, durably. asyncio.sleep does the same in seconds."""
     if isinstance(duration_ms, bool) or not isinstance(duration_ms, (int, float)):
         raise InvalidArgument(
-            f"duration_ms must be a number of milliseconds, not {duration_ms!r:.80}",
+            f"duration_ms must be a number of milliseconds, not {duration_ms!r:.80}"
+            f"{timedelta_hint(duration_ms)}",
             field="duration_ms",
         )
     _runtime("sleep_ms")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.errors import InvalidArgument
+from perdure.wire_checks import check_name
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
 
 EXIT_ESCALATED = 1
@@ -51,6 +53,43 @@ def check_config(config: NodeConfig) -> None:
     ):
         if not low <= value <= high:
             raise Refused(EXIT_BAD_INPUT, f"{name} must be {low} to {high}, not {value}")
+    try:
+        for queue in config.queues:
+            check_name(f"queue {queue!r:.80}", queue)
+    except InvalidArgument as error:
+        raise Refused(EXIT_BAD_INPUT, error.message) from error
+    for endpoint in config.bind:
+        _check_endpoint(endpoint)
+
+
+def _check_endpoint(endpoint: str) -> None:
+    """Whether it can be one at all; whether it is free is another question."""
+    if not endpoint.startswith("ipc://"):
+        _tcp_parts(endpoint)
+        return
+    text = endpoint.removeprefix("ipc://")
+    if not text or text[0] == "@" or "*" in text:
+        raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: it needs the path of a file")
+    path = Path(text).absolute()
+    length = len(os.fsencode(path))
+    if length > SOCKET_PATH_MAX:
+        raise Refused(
+            EXIT_BAD_INPUT,
+            f"socket path too long: {path} has {length} bytes, the limit is {SOCKET_PATH_MAX}",
+        )
+
+
+def _tcp_parts(endpoint: str) -> tuple[str, int]:
+    """Host and port, 0 for any. Raises Refused where it is none, or not of this machine."""
+    match = _TCP.match(endpoint)
+    if match is None or (match[2] != "*" and int(match[2]) > 65_535):
+        raise Refused(
+            EXIT_BAD_INPUT,
+            f"cannot bind {endpoint}: only ipc://PATH and tcp:// on 127.0.0.1, [::1] or "
+            "localhost, with a port, are allowed",
+        )
+    host = "[::1]" if match[1] == "[::1]" else "127.0.0.1"
+    return host, 0 if match[2] == "*" else int(match[2])
 
 
 class Endpoints:
@@ -67,30 +106,14 @@ class Endpoints:
         return tuple(self._claim(endpoint) for endpoint in asked)
 
     def _claim(self, endpoint: str) -> str:
+        _check_endpoint(endpoint)
         if endpoint.startswith("ipc://"):
             return self._claim_ipc(endpoint)
-        match = _TCP.match(endpoint)
-        if match is None or (match[2] != "*" and int(match[2]) > 65_535):
-            raise Refused(
-                EXIT_BAD_INPUT,
-                f"cannot bind {endpoint}: only ipc://PATH and tcp:// on 127.0.0.1, [::1] or "
-                "localhost, with a port, are allowed",
-            )
-        host = "[::1]" if match[1] == "[::1]" else "127.0.0.1"
-        port = 0 if match[2] == "*" else int(match[2])
+        host, port = _tcp_parts(endpoint)
         return f"tcp://{host}:{_probe_tcp(endpoint, host, port)}"
 
     def _claim_ipc(self, endpoint: str) -> str:
-        text = endpoint.removeprefix("ipc://")
-        if not text or text[0] == "@" or "*" in text:
-            raise Refused(EXIT_BAD_INPUT, f"cannot bind {endpoint}: it needs the path of a file")
-        path = Path(text).absolute()
-        length = len(os.fsencode(path))
-        if length > SOCKET_PATH_MAX:
-            raise Refused(
-                EXIT_BAD_INPUT,
-                f"socket path too long: {path} has {length} bytes, the limit is {SOCKET_PATH_MAX}",
-            )
+        path = Path(endpoint.removeprefix("ipc://")).absolute()
         lock = path.with_name(path.name + ".lock")
         try:
             fd, holder = lock_file(lock)

@@ -18,6 +18,7 @@ from msgspec import msgpack
 from perdure.clock import wall_ms
 from perdure.node_client import NodeInfo
 from perdure.process import Checked
+from perdure.streams import protect_streams
 from supervisors.child_spec import SupervisorSpec, check_tree
 from supervisors.config import (
     EXIT_BAD_INPUT,
@@ -44,6 +45,7 @@ def run_node(
     directory or an endpoint is held. One line on standard error says why. `tree` and `check_apps`
     are for tests of the tree itself.
     """
+    protect_streams()
     endpoints = Endpoints()
     files = NodeFiles(config.data_dir)
     launcher = Launcher()
@@ -58,6 +60,9 @@ def run_node(
         launcher.warm_up(str(files.run_dir))
         public = (f"ipc://{files.run_dir}/public", *endpoints.claim(config.bind))
         found = _check_apps(config, launcher, signals, check_apps)
+        if not (found.workflow_types or found.activity_types):
+            apps = ", ".join(config.apps)
+            _complain(f"warning: {apps}: no workflow and no activity is defined there")
         is_open = False
         return _serve(config, tree, files, launcher, signals, public, found.workflow_types)
     except Refused as refused:
@@ -172,12 +177,9 @@ def _check_once(
 
 
 def _print_ready(public: tuple[str, ...]) -> None:
-    try:
-        sys.stdout.write(f"ready {' '.join(public)}\n")
-        sys.stdout.flush()
-    except OSError as error:
-        # Whoever started us does not listen any more: no reason to stop serving.
-        _complain(f"cannot say ready on standard output: {error}")
+    # Where whoever started us does not listen any more, that is no reason to stop serving.
+    sys.stdout.write(f"ready {' '.join(public)}\n")
+    sys.stdout.flush()
 
 
 def _complain(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -27,6 +26,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 node.add_to(app)
 worker.add_to(app)
@@ -59,17 +60,22 @@ def main(args: Sequence[str] | None = None) -> None:
 def run(args: list[str]) -> int:
     """Runs one command; its exit code. Errors are on standard error by then, one line first."""
     try:
-        code: Any = app(args, prog_name="perdure", standalone_mode=False)
+        code: Any = _called(args)
         sys.stdout.flush()
-    except _CLICK_ERROR as error:
-        return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         return output.INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has enough; Python must not fail again when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output.silence(sys.stdout)
         return output.OK
     return code if isinstance(code, int) else output.OK
+
+
+def _called(args: list[str]) -> Any:
+    try:
+        return app(args, prog_name="perdure", standalone_mode=False)
+    except _CLICK_ERROR as error:
+        return _usage(error)
 
 
 def _usage(error: Any) -> int:

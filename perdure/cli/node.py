@@ -84,12 +84,14 @@ def up(
     """Run a node in the foreground.
 
     Prints `ready ENDPOINT` when it serves; logs go to standard error. Ctrl-C stops it in order,
-    twice at once. Every option can be repeated that says "a" or "one more". Without an application
-    it runs perdure.demo.
+    twice at once. --app, --queue and --bind can be repeated. Without an application it runs
+    perdure.demo.
     """
     from perdure import config as configuration
+    from perdure.streams import protect_streams
     from supervisors.root import run_node
 
+    protect_streams()
     with output.reported():
         settings = configuration.load(config, Path.cwd())
     node = settings.node

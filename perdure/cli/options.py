@@ -22,7 +22,7 @@ TIMEOUT_S_DEFAULT = 5.0
 ENDPOINT_VARIABLE = "PERDURE_ENDPOINT"
 DATA_DEFAULT = ".perdure"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Endpoint = Annotated[
     str | None,
     typer.Option(
@@ -34,7 +34,9 @@ Endpoint = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for a node."),
+    typer.Option(
+        "--timeout", min=0.0, metavar="SECONDS", help="How long to wait for the node to answer."
+    ),
 ]
 WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
 ActivityId = Annotated[str, typer.Argument(metavar="ACTIVITY", help="The activity's id.")]

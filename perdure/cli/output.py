@@ -4,10 +4,11 @@ to do.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -48,8 +49,21 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """One line on standard error: not what was asked for, but worth knowing."""
-    print(text, file=sys.stderr, flush=True)
+    """One line on standard error: not what was asked for, but worth knowing.
+
+    Where nobody reads it any more that changes nothing, least of all the exit code.
+    """
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Lead a broken stream nowhere, so that Python does not fail when it flushes it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def fail(message: str, exit_code: int) -> typer.Exit:

@@ -51,9 +51,14 @@ def worker(
 
     --app and --queue can be repeated. The worker looks for modules in the working directory first.
     """
+    from perdure.streams import protect_streams
+    from perdure.wire_checks import check_name
     from perdure.worker.main import run_external
 
+    protect_streams()
     with output.reported():
+        for name in queue or ():
+            check_name(f"queue {name!r:.80}", name)
         endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint()
         code = run_external(
             tuple(app),

@@ -22,6 +22,7 @@ from perdure.client import Client
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from perdure.errors import InvalidArgument
+from perdure.log_names import LogName
 from perdure.worker import guard
 from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
@@ -126,6 +127,8 @@ def run_external(
     logs.configure(log_json)
     guard.install()
     found = load_apps(apps, cwd)
+    if not (found.workflows or found.activities):
+        logs.logger().warning(LogName.WORKER_EMPTY, apps=list(apps))
     client = Client(endpoint)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     config = _config(

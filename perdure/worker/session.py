@@ -203,17 +203,17 @@ class Worker:
                 pass  # Said to every child; a worker has one peer, its gateway.
 
     def _take(self, message: links.ToWorker, now_ms: int) -> None:
-        match message:
-            case links.ActivityTask():
-                self._newest = max(self._newest, message.n)
-                self.activities.take(message, now_ms)
-            case links.WorkflowTask():
-                self._newest = max(self._newest, message.n)
-                self.workflows.take(message, now_ms)
+        match message:  # The most frequent first.
             case links.Answer():
-                self._newest = max(self._newest, message.commit)
+                self._saw(message.commit)
                 self.activities.answered(message.n, message.answer, now_ms)
                 self.workflows.answered(message.n, message.answer, now_ms)
+            case links.WorkflowTask():
+                self._saw(message.n)
+                self.workflows.take(message, now_ms)
+            case links.ActivityTask():
+                self._saw(message.n)
+                self.activities.take(message, now_ms)
             case links.Page():
                 self.workflows.page(message, now_ms)
             case links.CancelTask():
@@ -225,6 +225,10 @@ class Worker:
             case links.HistoryChanged():
                 self._history_is(message.history)
                 self._say_again(TO_HISTORY)
+
+    def _saw(self, commit: int) -> None:
+        if commit > self._newest:
+            self._newest = commit
 
     def _say_hello(self, now_ms: int) -> None:
         config = self._config

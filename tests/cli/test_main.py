@@ -59,6 +59,27 @@ def test_a_noun_alone_prints_its_help(capsys):
     assert "start" in capsys.readouterr().out
 
 
+def test_the_command_alone_prints_its_help(capsys):
+    assert run([]) == 0
+    assert "up " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["wf"], ["wf", "dlq"], *COMMANDS])
+def test_help_has_a_short_form(command, capsys):
+    assert run([*command, "-h"]) == 0
+    assert "Usage: perdure" in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_an_error_that_nobody_reads_keeps_its_exit_code():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "perdure.cli.main", "wf", "list", "--timeout", "0.05"]
+    done = subprocess.run(command, stdout=write, stderr=write, timeout=20, check=False)
+    os.close(write)
+    assert done.returncode == 4
+
+
 def test_the_version_is_the_packages(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"perdure {perdure.__version__}\n"
@@ -77,6 +98,7 @@ def test_the_version_is_the_packages(capsys):
         (["drill", "run", "fluky"], "did you mean flaky?"),
         (["up", "--workers", "many"], "--workers"),
         (["signal"], "No such command"),
+        (["worker", "--app", "x", "--queue", "a b"], "queue 'a b' must be"),
     ],
 )
 def test_bad_usage_is_one_clear_line_first_and_exit_code_2(args, message, capsys):

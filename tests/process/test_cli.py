@@ -244,6 +244,21 @@ def test_up_with_bad_input_starts_nothing_and_says_what_is_wrong(tmp_path, args,
     assert not (tmp_path / ".perdure").exists()
 
 
+def test_a_worker_whose_application_defines_nothing_warns_of_it(tmp_path):
+    (tmp_path / "nothing_here.py").write_text("")
+    done = subprocess.run(
+        [*PERDURE, "worker", "--app", "nothing_here", "--connect", f"ipc://{tmp_path}/public"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 4
+    warning = json.loads(done.stderr.splitlines()[0])
+    assert (warning["event"], warning["apps"]) == ("worker.empty", ["nothing_here"])
+
+
 def test_a_worker_of_its_own_serves_its_queue(perdure, node):
     command = [*PERDURE, "worker", "--app", "perdure.demo", "--queue", "side"]
     with subprocess.Popen(command, cwd=node.directory, stderr=subprocess.DEVNULL) as worker:

@@ -179,8 +179,57 @@ def test_a_second_root_on_the_same_data_directory_is_refused_naming_the_first(da
         with StubNode(data) as second:
             code, out, complaints = second.end()
         assert (code, out) == (6, "")
-        assert f"held by process {first.process.pid}" in complaints[0]
+        pid = first.process.pid
+        assert f"held by process {pid}: stop that node (kill {pid}), or" in complaints[0]
+        assert "--data" in complaints[0]
         assert first.stop()[0] == 0
+
+
+@pytest.mark.parametrize("how", ["gone", "stopped"])
+def test_a_node_goes_on_and_ends_in_order_when_nobody_reads_its_log(data, how):
+    with StubNode(data) as node:
+        node.until_ready()
+        before = node.pid("history")
+        if how == "gone":
+            node.process.stdout.close()
+            node.process.stderr.close()
+        else:
+            fill(node.process.stderr.fileno())
+        os.kill(before, signal.SIGKILL)
+        await_lines(data / "starts", 6)
+        while node.pid("history") in (before, None):
+            os.sched_yield()
+        node.process.send_signal(signal.SIGINT)
+        assert node.process.wait(20) == 0
+    assert sorted(node.lines("stops")[:2]) == ["worker-1", "worker-2"]
+
+
+def fill(read: int) -> None:
+    """Write into the other end of this pipe until nothing more goes in."""
+    write = os.open(f"/proc/self/fd/{read}", os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            os.write(write, b"x" * 4_096)
+    except BlockingIOError:
+        os.close(write)
+
+
+def test_values_that_cannot_be_are_complained_of_before_the_held_directory(data):
+    with StubNode(data) as first:
+        first.until_ready()
+        for options in ({"bind": ["udp://x"]}, {"queues": ["a b"]}):
+            with StubNode(data, **options) as second:
+                code, _, complaints = second.end()
+            assert code == 2
+            assert "held" not in complaints[0]
+
+
+def test_an_application_that_defines_nothing_is_warned_of(data):
+    with StubNode(data, apps=["empty"]) as node:
+        assert node.process.stderr is not None
+        said = [node.process.stderr.readline() for _ in range(2)]  # The first is the application's.
+        assert said[1] == "perdure: warning: empty: no workflow and no activity is defined there\n"
+        assert node.until_ready().stop()[0] == 0
 
 
 def test_left_over_children_of_a_killed_root_are_named_and_refused(data):

@@ -36,9 +36,14 @@ class Bare:
         return json.loads(self.socket.recv())
 
     def call(self, op, /, **args):
-        number = self.ask(op, **args)
-        answer = self.answer()
-        assert answer["id"] == number
+        """The answer that says yes or no: UNAVAILABLE says neither, so the protocol asks again."""
+        for _ in range(100):
+            number = self.ask(op, **args)
+            answer = self.answer()
+            assert answer["id"] == number
+            if answer.get("error", {}).get("code") != "UNAVAILABLE":
+                break
+            self.socket.poll(100)
         return answer
 
     def ok(self, op, /, **args):

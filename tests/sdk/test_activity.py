@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import datetime
 import threading
 
 import pytest
 
-from perdure import activity, effects, values
+from perdure import activity, effects, values, workflow
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.policy import RetryPolicy
 
@@ -86,6 +87,19 @@ def test_an_option_that_can_not_be_is_refused_naming_the_field(field, value, tex
     with pytest.raises(InvalidArgument, match=text) as raised:
         activity.define(**{field: value})
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda length: activity.Options(start_to_close_ms=length),
+        lambda length: RetryPolicy(initial_ms=length),
+        lambda length: asyncio.run(workflow.sleep_ms(length)),
+    ],
+)
+def test_a_timedelta_for_milliseconds_is_answered_with_what_to_write(build):
+    with pytest.raises(InvalidArgument, match=r"ms\(seconds=1\.5\)$"):
+        build(datetime.timedelta(seconds=1.5))
 
 
 def test_an_unknown_option_is_refused():

@@ -27,6 +27,15 @@ def test_define_works_bare_and_named_and_leaves_the_function_as_it_is():
 
 
 def test_a_workflow_is_an_async_function():
+    def a(): ...
+
+    async def yields():
+        yield 1
+
+    with pytest.raises(InvalidArgument, match=r"must be async: `async def a`$"):
+        workflow.define(a)
+    with pytest.raises(InvalidArgument, match="yields yields"):
+        workflow.define(yields)
     with pytest.raises(InvalidArgument, match="async"):
         workflow.define(lambda: None)
     with pytest.raises(InvalidArgument, match=r"@workflow\.define"):

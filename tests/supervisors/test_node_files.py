@@ -122,6 +122,23 @@ def test_a_socket_that_a_killed_node_left_may_be_bound_again_and_a_file_may_not(
     assert not os.path.exists(tmp_path / "s.lock")
 
 
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ({"queues": ("default", "a b")}, "queue 'a b' must be"),
+        ({"queues": ("",)}, "queue '' must be"),
+        ({"bind": ("ipc://",)}, "the path of a file"),
+        ({"bind": ("tcp://0.0.0.0:1",)}, "only ipc://PATH and tcp://"),
+        ({"bind": ("tcp://127.0.0.1:70000",)}, "only ipc://PATH and tcp://"),
+        ({"bind": ("ipc:///" + "x" * 200,)}, "socket path too long"),
+    ],
+)
+def test_a_name_or_endpoint_that_cannot_be_is_refused_before_anything_is_touched(setting, word):
+    with pytest.raises(Refused, match=word) as caught:
+        check_config(NodeConfig(**setting))
+    assert caught.value.exit_code == 2
+
+
 @pytest.mark.parametrize("setting", ["workers", "slots", "grace_ms", "dlq_after_attempts"])
 def test_a_number_out_of_its_range_is_refused_by_name(setting):
     check_config(NodeConfig())

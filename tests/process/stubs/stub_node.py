@@ -47,5 +47,6 @@ if __name__ == "__main__":
         data_dir=sys.argv[1],
         apps=tuple(given.get("apps", ())),
         bind=tuple(given.get("bind", ())),
+        queues=tuple(given.get("queues", ("default",))),
     )
     sys.exit(run_node(config, tree=tree(given), check_apps="stub_children:check_apps"))
