@@ -1,4 +1,4 @@
-"""The only places where a process of ours reads a clock: boot time for lengths, wall time once per boot."""
+"""Where a process of ours reads a clock: boot time for lengths, wall time once per boot."""
 
 from __future__ import annotations
 

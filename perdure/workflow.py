@@ -326,19 +326,7 @@ def start_activity(
     (it would share the idempotency key), and for arguments that can't be encoded.
     """
     runtime = _runtime("start_activity")
-    target: activity.Definition | str
-    if isinstance(function, str):
-        check_name("activity", function)
-        target = function
-    else:
-        target = activity.definition_of(function)
-    if activity_id is not None:
-        check_id("activity_id", activity_id)
-        if activity_id[0] == "@":
-            raise InvalidArgument(
-                f'activity_id {activity_id!r}: ids that begin with "@" are given by the engine',
-                field="activity_id",
-            )
+    target = _target(function, activity_id)
     said = (
         retry,
         start_to_close_ms,
@@ -362,6 +350,23 @@ def start_activity(
             on_exhausted=on_exhausted,
         )
     return runtime.start_activity(target, args, kwargs, activity_id, options)
+
+
+def _target(
+    function: Callable[..., Any] | str, activity_id: str | None
+) -> activity.Definition | str:
+    """What is to be scheduled, and a check of the id that is asked for."""
+    if activity_id is not None:
+        check_id("activity_id", activity_id)
+        if activity_id[0] == "@":
+            raise InvalidArgument(
+                f'activity_id {activity_id!r}: ids that begin with "@" are given by the engine',
+                field="activity_id",
+            )
+    if not isinstance(function, str):
+        return activity.definition_of(function)
+    check_name("activity", function)
+    return function
 
 
 _NOTHING_SAID = (None,) * len(dataclasses.fields(activity.Options))
