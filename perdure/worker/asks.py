@@ -8,6 +8,7 @@ doubling waits, until an answer closes it.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,14 +28,13 @@ UNKNOWN_CODES = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
 class Open:
     """One message without an answer. `subject` is whatever the asker wants back with the answer."""
 
-    __slots__ = ("dest", "due_ms", "message", "subject", "wait_ms")
+    __slots__ = ("dest", "message", "subject", "wait_ms")
 
-    def __init__(self, dest: bytes, message: links.Message, subject: Any, due_ms: int) -> None:
+    def __init__(self, dest: bytes, message: links.Message, subject: Any) -> None:
         self.dest = dest
         self.message = message
         self.subject = subject
         self.wait_ms = limits.RESEND_FIRST_MS
-        self.due_ms = due_ms
 
 
 class Asks:
@@ -43,7 +43,9 @@ class Asks:
     def __init__(self) -> None:
         self._last = 0
         self._open: dict[int, Open] = {}
-        self._due: list[tuple[int, int]] = []
+        # The first wait of all is the same, so these are in order as they come.
+        self._first: deque[tuple[int, int]] = deque()
+        self._again: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._open)
@@ -55,9 +57,8 @@ class Asks:
 
     def add(self, n: int, dest: bytes, message: links.Message, subject: Any, now_ms: int) -> None:
         """Keep `message`, which bears the number `n` and has just been said."""
-        due_ms = now_ms + limits.RESEND_FIRST_MS
-        self._open[n] = Open(dest, message, subject, due_ms)
-        heapq.heappush(self._due, (due_ms, n))
+        self._open[n] = Open(dest, message, subject)
+        self._first.append((now_ms + limits.RESEND_FIRST_MS, n))
 
     def close(self, n: int) -> Any | None:
         """The subject of message `n`, which is answered now; None if it was before."""
@@ -76,23 +77,26 @@ class Asks:
     def due(self, now_ms: int) -> list[Open]:
         """What is to be said again now; each waits twice as long from here on."""
         again: list[Open] = []
-        while self._due and self._due[0][0] <= now_ms:
-            due_ms, n = heapq.heappop(self._due)
-            entry = self._open.get(n)
-            if entry is None or entry.due_ms != due_ms:
-                continue
-            entry.wait_ms = min(entry.wait_ms * 2, limits.RESEND_MAX_MS)
-            entry.due_ms = now_ms + entry.wait_ms
-            heapq.heappush(self._due, (entry.due_ms, n))
-            again.append(entry)
+        while self._first and self._first[0][0] <= now_ms:
+            self._wait_again(self._first.popleft()[1], now_ms, again)
+        while self._again and self._again[0][0] <= now_ms:
+            self._wait_again(heapq.heappop(self._again)[1], now_ms, again)
         return again
+
+    def _wait_again(self, n: int, now_ms: int, again: list[Open]) -> None:
+        entry = self._open.get(n)
+        if entry is None:
+            return  # Answered.
+        entry.wait_ms = min(entry.wait_ms * 2, limits.RESEND_MAX_MS)
+        heapq.heappush(self._again, (now_ms + entry.wait_ms, n))
+        again.append(entry)
 
     def next_ms(self) -> int | None:
         """When `due` has something to give, at the earliest."""
-        while self._due:
-            due_ms, n = self._due[0]
-            entry = self._open.get(n)
-            if entry is not None and entry.due_ms == due_ms:
-                return due_ms
-            heapq.heappop(self._due)
-        return None
+        while self._first and self._first[0][1] not in self._open:
+            self._first.popleft()
+        while self._again and self._again[0][1] not in self._open:
+            heapq.heappop(self._again)
+        return min(
+            [waiting[0][0] for waiting in (self._first, self._again) if waiting], default=None
+        )
