@@ -16,9 +16,9 @@ from typing import Any, TextIO
 
 from perdure.clock import boottime_ms
 
-# What one write waits for a reader that is merely slow. One that made us wait in vain is not waited
-# for again before it has taken something.
-PATIENCE_MS = 50
+# What a write waits for a reader to take anything at all. One that made us wait in vain is not
+# waited for again before it has taken something.
+PATIENCE_MS = 200
 _STANDARD = (("stdout", 1), ("stderr", 2))
 _MODES = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
 
@@ -61,8 +61,9 @@ class LossyWriter(io.RawIOBase):
         length = len(rest)
         try:
             target, chunk = self._target()
-            deadline_ms = boottime_ms() + (0 if self._is_stalled else PATIENCE_MS)
             while rest:
+                # Anew for each piece: a reader that goes on taking gets all of it.
+                deadline_ms = boottime_ms() + (0 if self._is_stalled else PATIENCE_MS)
                 rest = rest[self._write_some(target, rest[:chunk], deadline_ms) :]
         except OSError:
             # Its reader has gone (EPIPE), or stopped (EAGAIN), its disk is full (ENOSPC), ….

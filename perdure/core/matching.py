@@ -88,7 +88,7 @@ class Matching:
             elif given is not None and isinstance(
                 record, WorkflowTaskCompleted | WorkflowTaskFailed
             ):
-                self._workflows.ended(given, record)
+                self._workflows.ended(given, record, at_ms)
                 given = None
         if given is not None and workflow_id not in queues.works:
             self._workflows.drop(given)

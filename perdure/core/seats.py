@@ -92,6 +92,7 @@ class Seat:
         "foreign",
         "given",
         "head",
+        "progress_ms",
         "proposed",
         "queues",
         "refused",
@@ -111,6 +112,7 @@ class Seat:
         self.capacity = (0, 0)  # Activity slots, workflow slots.
         self.draining = False
         self.sync_ms = 0
+        self.progress_ms = 0  # When it last brought a workflow task back.
         self.proposed: set[Entry] = set()
         self.given: dict[str, Given] = {}
         # Live leases of other sessions that this worker holds: it was another session before.

@@ -130,10 +130,13 @@ class WorkflowTasks:
         return self._serving.seat(given.seat.session) is given.seat
 
     # --- ends -------------------------------------------------------------------
-    def ended(self, given: Given, record: WorkflowTaskCompleted | WorkflowTaskFailed) -> None:
+    def ended(
+        self, given: Given, record: WorkflowTaskCompleted | WorkflowTaskFailed, at_ms: int
+    ) -> None:
         """History has committed the end of this task."""
         self.drop(given)
         if isinstance(record, WorkflowTaskCompleted):
+            given.seat.progress_ms = at_ms
             given.work.sticky = given.seat.session
             return
         given.work.sticky = None  # It may have dropped what it had cached.
@@ -157,7 +160,8 @@ class WorkflowTasks:
             if given.work.given is not given:
                 continue
             silent_ms = now_ms - max(given.seat.sync_ms, given.since_ms)
-            left_ms = given.since_ms + WORKFLOW_TASK_MS - now_ms
+            # A worker runs them one after the other: while some come back, the others queue.
+            left_ms = max(given.since_ms, given.seat.progress_ms) + WORKFLOW_TASK_MS - now_ms
             if given.reason:
                 self._time_out(given, given.reason)  # History could not say, the last time.
             elif not self._is_seated(given) or silent_ms >= SILENT_MOVE_MS:

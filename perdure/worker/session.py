@@ -29,7 +29,9 @@ from perdure.worker.workflows import Workflows
 
 HELLO_AGAIN_MS = 1_000
 SEEK_AGAIN_MS = 2_000
-WORKFLOW_SLOTS = 100
+# They run one after the other; the more there are, the seldomer one goes to a worker that does
+# not have it cached.
+WORKFLOW_SLOTS = 500
 # The supervisor allows a worker its grace and 500 ms more.
 GOODBYE_MS = 250
 

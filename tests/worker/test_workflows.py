@@ -45,7 +45,7 @@ async def twice(x: int) -> int:
 
 @workflow.define
 async def spins() -> None:
-    while True:
+    while not release.is_set():
         pass
 
 
@@ -53,7 +53,7 @@ async def spins() -> None:
 async def spins_and_catches() -> None:
     while not release.is_set():
         try:
-            while True:
+            while not release.is_set():
                 pass
         except BaseException:  # noqa: BLE001, S110
             pass
