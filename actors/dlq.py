@@ -31,6 +31,7 @@ class Dlq(Follower):
     """The actor; all judgement is in `DeadLetters`."""
 
     role = DLQ
+    only_dead_letters = True
     decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {
         HISTORY: from_history,
         GATEWAY: _from_gateway,
@@ -81,6 +82,8 @@ class Dlq(Follower):
         """Somebody wants a list."""
         if isinstance(message, ListDead) and not head:
             self._waiting.append((sender, message))
+            if self._loaded and message.commit > self.reached:
+                self._read_log()  # History would tell us so far with its next beat only.
 
     def on_drained(self, now_ms: int) -> None:
         """Answer those lists whose asker knows no more than we do."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Follower(Mailbox):
     """An actor whose state is a fold of the commit log, plus what only it knows."""
 
     peers_wanted = (HISTORY,)
+    only_dead_letters: ClassVar[bool] = False
 
     reader: SqliteReader
 
@@ -56,7 +57,12 @@ class Follower(Mailbox):
         """Greet a new history; everything else waits for its Welcome."""
         if role == HISTORY:
             hello = Hello(
-                self.role, self.boot.incarnation, self.boot.node, PROTOCOL_VERSION, follow=True
+                self.role,
+                self.boot.incarnation,
+                self.boot.node,
+                PROTOCOL_VERSION,
+                follow=True,
+                only_dead_letters=self.only_dead_letters,
             )
             self.send(HISTORY, hello)
 
@@ -65,9 +71,11 @@ class Follower(Mailbox):
         match message:
             case Feed():
                 self._on_feed(message)
-            case Newest(n=n):
-                if self._loaded and n > self.reached:
+            case Newest(n=n, sent=sent):
+                if self._loaded and sent > self.reached:
                     self._read_log()
+                if self._loaded and n > self.reached:
+                    self.reached = n  # What lies between does not concern us.
             case Welcome():
                 self._on_welcome(message)
             case _:

@@ -103,6 +103,7 @@ class History(Mailbox):
         self._watches: dict[str, list[_Watcher]] = {}
         self._watched: dict[tuple[str, int], str] = {}
         self._followers: dict[str, int] = {}  # routing id -> newest commit sent to it
+        self._selective: set[str] = set()  # Those that follow dead letters only.
         self._beat_ms = 0
 
     def on_begin(self) -> None:
@@ -177,8 +178,8 @@ class History(Mailbox):
     def on_timer(self, now_ms: int) -> None:
         """Repeat the newest number; look after the write-ahead log."""
         self._beat_ms = now_ms + FEED_BEAT_MS
-        for follower in self._followers:
-            self.send(follower, Newest(self._ledger.n))
+        for follower, sent in self._followers.items():
+            self.send(follower, Newest(self._ledger.n, sent))
         self.flush()
         self._writer.maybe_checkpoint()
 
@@ -194,8 +195,11 @@ class History(Mailbox):
         role = hello.role + "."
         for known in [known for known in self._followers if known.startswith(role)]:
             del self._followers[known]
+            self._selective.discard(known)
         if hello.follow:
             self._followers[sender] = self._ledger.n
+            if hello.only_dead_letters:
+                self._selective.add(sender)
         if hello.role == GATEWAY:
             self._watches.clear()
             self._watched.clear()
@@ -229,6 +233,8 @@ class History(Mailbox):
 
     def _publish(self, n: int, body: bytes, dead_letters: bool) -> None:
         for follower, previous in self._followers.items():
+            if follower in self._selective and not dead_letters:
+                continue  # Waking a process costs more than all that it would do with this.
             self.send(follower, Feed(previous, n, body, dead_letters))
             self._followers[follower] = n
 

@@ -35,7 +35,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Hello(Message, frozen=True, tag=1):
     """First word of a projection or gateway to history.
 
-    With `follow`, every later commit is sent to it.
+    With `follow`, every later commit is sent to it, or with `only_dead_letters` those that may
+    concern dead letters.
     """
 
     role: str
@@ -43,6 +44,7 @@ class Hello(Message, frozen=True, tag=1):
     node: str
     version: int
     follow: bool = False
+    only_dead_letters: bool = False
 
 
 class Welcome(Message, frozen=True, tag=2):
@@ -104,9 +106,14 @@ class Feed(Message, frozen=True, tag=7):
 
 
 class Newest(Message, frozen=True, tag=8):
-    """History's newest commit, repeated every 100 ms: a follower that is behind reads the log."""
+    """History's newest commit, repeated every 100 ms.
+
+    `sent` is the newest that was sent to this follower: if it has not reached that, it reads the
+    log. What lies between `sent` and `n` does not concern it.
+    """
 
     n: int
+    sent: int
 
 
 # --- worker to scheduler, lease keeper (passed on by the gateway) -----------

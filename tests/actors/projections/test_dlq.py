@@ -7,7 +7,7 @@ import pytest
 from actors.dlq import Dlq
 from perdure.core import commands as c
 from perdure.core.ids import Address, seal
-from perdure.core.links import Answer, DeadListed, ListDead
+from perdure.core.links import Answer, DeadListed, ListDead, Newest
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
 
@@ -52,14 +52,28 @@ def test_a_list_shows_what_the_command_line_shows(around):
     assert (entry["attempts"], entry["last_failure"]["type"]) == (1, "Oops")
 
 
-def test_a_list_waits_for_the_commit_that_its_asker_has_seen(around):
+def test_a_list_shows_the_commit_that_its_asker_has_seen_before_the_feed_brings_it(around):
     around.begin()
     die(around)
     ask(around)
-    assert around.hears_nothing("gateway.1")
-    around.publish()
     [listed] = around.from_actor()
     assert len(listed.entries) == 1
+    around.publish()
+    ask(around)
+    [listed] = around.from_actor()
+    assert len(listed.entries) == 1
+
+
+def test_what_history_did_not_send_does_not_concern_us_and_what_was_lost_is_read(around):
+    around.begin()
+    reached = around.ledger.n
+    around.schedule("other")
+    around.say("history.1", Newest(around.ledger.n, reached))
+    die(around)
+    around.say("history.1", Newest(around.ledger.n, around.ledger.n))
+    ask(around)
+    [listed] = around.from_actor()
+    assert [entry["activity_id"] for entry in listed.entries] == ["a"]
 
 
 def test_a_commit_that_is_not_about_dead_letters_counts_as_reached_all_the_same(around):

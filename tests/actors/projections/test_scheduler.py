@@ -55,7 +55,7 @@ def test_a_commit_that_got_lost_on_the_way_is_read_from_the_log(around):
     around.begin()
     around.schedule()
     around.feeds.clear()
-    around.say("history.1", Newest(around.ledger.n))
+    around.say("history.1", Newest(around.ledger.n, around.ledger.n))
     [ask] = around.asked()
     assert isinstance(ask.command, c.GrantLease)
 
