@@ -17,7 +17,7 @@ from perdure import views
 from perdure.core.boot import Boot
 from perdure.core.commands import Refusal
 from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
-from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, Feed, ListDead
+from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, ListDead
 from perdure.core.records import ActivityDeadLettered, ActivityRedriven, Group, Record
 from perdure.core.state import Execution
 from perdure.errors import InvalidArgument
@@ -73,10 +73,6 @@ class Dlq(Follower):
                 activity_id=record.activity_id,
                 generation=record.generation,
             )
-
-    def needs(self, feed: Feed) -> bool:
-        """Most commits are not about dead letters, and history has said so."""
-        return feed.dead_letters
 
     def on_other(self, sender: str, head: bytes, message: Any) -> None:
         """Somebody wants a list."""

@@ -42,10 +42,6 @@ class Follower(Mailbox):
     def on_commit(self, n: int, at_ms: int, groups: Sequence[Group]) -> None:
         """What commit `n` states, by workflow; nothing was missed since the last one."""
 
-    def needs(self, feed: Feed) -> bool:
-        """Whether to look into this commit. One that was not needed counts as reached."""
-        return True
-
     def on_history(self, incarnation: str) -> None:
         """History is there and may be asked: send again what is unanswered."""
 
@@ -107,10 +103,7 @@ class Follower(Mailbox):
             self._read_log()
             if message.n <= self.reached:
                 return
-        if self.needs(message):
-            self._apply(message.body)
-        else:
-            self.reached = message.n
+        self._apply(message.body)
 
     def _read_log(self) -> None:
         """Catch up from the store: what was lost on the way, or committed before we followed."""

@@ -235,7 +235,7 @@ class History(Mailbox):
         for follower, previous in self._followers.items():
             if follower in self._selective and not dead_letters:
                 continue  # Waking a process costs more than all that it would do with this.
-            self.send(follower, Feed(previous, n, body, dead_letters))
+            self.send(follower, Feed(previous, n, body))
             self._followers[follower] = n
 
     # --- watches ------------------------------------------------------------

@@ -21,7 +21,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A node that serves: `endpoint` is for clients, `root` for `ps`.
 
-    `pid_started` is in seconds since the epoch. `workflow_types`: what its own workers have.
+    `pid_started` is in seconds since the epoch.
     """
 
     pid: int
@@ -31,7 +31,6 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     run_dir: str
     endpoints: tuple[str, ...] = ()
-    workflow_types: tuple[str, ...] = ()
 
 
 def read_node(data_dir: str | os.PathLike[str]) -> NodeInfo | None:

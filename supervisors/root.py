@@ -64,7 +64,7 @@ def run_node(
             apps = ", ".join(config.apps)
             _complain(f"warning: {apps}: no workflow and no activity is defined there")
         is_open = False
-        return _serve(config, tree, files, launcher, signals, public, found.workflow_types)
+        return _serve(config, tree, files, launcher, signals, public)
     except Refused as refused:
         if is_open:
             files.undo()
@@ -83,7 +83,6 @@ def _serve(
     launcher: Launcher,
     signals: Signals,
     public: tuple[str, ...],
-    workflow_types: tuple[str, ...],
 ) -> int:
     # Imported late: the forkserver loads what it needs at the same time, on another core.
     from supervisors.node import Node
@@ -100,7 +99,6 @@ def _serve(
             root=f"ipc://{files.run_dir}/root",
             run_dir=str(files.run_dir),
             endpoints=public,
-            workflow_types=workflow_types,
         )
         files.write_node(info)
         _print_ready(public)

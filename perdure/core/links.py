@@ -96,13 +96,12 @@ class Answer(Message, frozen=True, tag=6):
 class Feed(Message, frozen=True, tag=7):
     """Commit `n`; the one sent to this follower before it was `previous`.
 
-    `body` is perdure.core.records.CommitBody. `dead_letters`: it may change what is dead.
+    `body` is perdure.core.records.CommitBody.
     """
 
     previous: int
     n: int
     body: bytes
-    dead_letters: bool = True
 
 
 class Newest(Message, frozen=True, tag=8):

@@ -58,6 +58,7 @@ class Surroundings:
             draw=lambda: 0.5,
         )
         self.feeds: list[links.Feed] = []
+        self.concerns: list[bool] = []  # Whether each of them may change what is dead.
         self.listen("root", links.ROOT)
         boot = Boot(
             role=kind.role,
@@ -123,6 +124,7 @@ class Surroundings:
         [hello] = self.hear(name, _to_history)
         assert hello.follow
         self.feeds.clear()
+        self.concerns.clear()
         self.say(name, links.Welcome(name, 1, self.ledger.n, self.base_ms))
         while self.actor.reached < self.ledger.n:
             self.turn()
@@ -132,14 +134,16 @@ class Surroundings:
         batch = self.ledger.judge([command], self.base_ms + boottime_ms())
         if batch.change is not None:
             self.writer.commit(batch.change)
-            feed = links.Feed(batch.n - 1, batch.n, batch.change.body, batch.dead_letters)
+            feed = links.Feed(batch.n - 1, batch.n, batch.change.body)
             self.feeds.append(feed)
+            self.concerns.append(batch.dead_letters)
         self.ledger.committed(batch)
         return batch.answers[0]
 
     def publish(self, name: str = "history.1") -> None:
         self.say(name, *self.feeds)
         self.feeds.clear()
+        self.concerns.clear()
 
     def asked(self, name: str = "history.1") -> list[links.Ask]:
         return self.hear(name, _to_history)

@@ -79,7 +79,7 @@ def test_what_history_did_not_send_does_not_concern_us_and_what_was_lost_is_read
 def test_a_commit_that_is_not_about_dead_letters_counts_as_reached_all_the_same(around):
     around.begin()
     around.schedule("other")
-    assert not any(feed.dead_letters for feed in around.feeds)
+    assert not any(around.concerns)
     around.publish()
     ask(around)
     [listed] = around.from_actor()
