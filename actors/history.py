@@ -51,6 +51,7 @@ from perdure.core.links import (
 from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
 from perdure.core.state import Status
 from perdure.log_names import LogName
+from perdure.store import vfs_hook
 from perdure.store.protocol import StoreError
 from perdure.store.sqlite import SqliteWriter
 
@@ -112,7 +113,8 @@ class History(Mailbox):
         Nobody is answered before this epoch's first commit is on the disk.
         """
         try:
-            self._writer = SqliteWriter(Path(self.boot.data_dir))
+            data_dir = Path(self.boot.data_dir)
+            self._writer = SqliteWriter(data_dir, vfs=vfs_hook.asked_for(data_dir))
             opened = self._writer.open_epoch(
                 self.boot.incarnation, wall_ms(), boot_id(), boottime_ms()
             )
