@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from actors.follower import Follower, from_history
+from actors.host import Host
 from actors.mailbox import run
 from perdure import views
 from perdure.core.boot import Boot
@@ -37,8 +38,8 @@ class Dlq(Follower):
         GATEWAY: _from_gateway,
     }
 
-    def __init__(self, boot: Boot) -> None:
-        super().__init__(boot)
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
+        super().__init__(boot, host)
         self._letters = DeadLetters()
         self._waiting: list[tuple[str, ListDead]] = []
 

@@ -5,7 +5,6 @@ where it has a gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,7 +14,7 @@ from perdure.core.limits import PROTOCOL_VERSION
 from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcome
 from perdure.core.records import Group, decode_body
 from perdure.core.state import Execution
-from perdure.store.sqlite import SqliteReader
+from perdure.store.protocol import Reader
 
 COMMITS_A_READ = 1_000
 from_history = msgspec.msgpack.Decoder(list[FromHistory])
@@ -27,7 +26,7 @@ class Follower(Mailbox):
     peers_wanted = (HISTORY,)
     only_dead_letters: ClassVar[bool] = False
 
-    reader: SqliteReader
+    reader: Reader
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -80,7 +79,7 @@ class Follower(Mailbox):
     def _on_welcome(self, message: Welcome) -> None:
         self.base_ms = message.base_ms
         if not self._loaded:
-            self.reader = SqliteReader(Path(self.boot.data_dir))
+            self.reader = self.host.reader(self.boot.data_dir)
             n, executions = self.reader.open_state()
             self.reached = n
             self._loaded = True

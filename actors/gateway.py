@@ -8,7 +8,6 @@ the store; a request that was on its way to an actor that died is answered UNAVA
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,6 +18,7 @@ from actors.gateway_clients import ClientSide
 from actors.gateway_commands import command_of, outcome_of, task_view
 from actors.gateway_requests import Kind, Open
 from actors.gateway_workers import Workers
+from actors.host import Host
 from actors.mailbox import run
 from perdure import __version__, errors, wire
 from perdure.core import limits
@@ -47,7 +47,6 @@ from perdure.core.links import (
 )
 from perdure.errors import PerdureError
 from perdure.store.protocol import Reader
-from perdure.store.sqlite import SqliteReader
 
 # --- messages ---------------------------------------------------------------
 _from_history = msgspec.msgpack.Decoder(list[FromHistory])
@@ -79,12 +78,12 @@ class Gateway(ClientSide):
         DLQ: _from_dlq,
     }
 
-    def __init__(self, boot: Boot) -> None:
-        super().__init__(boot)
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
+        super().__init__(boot, host)
         self._asks = Asks()
         self._watches: dict[int, Open] = {}
         self._peer_open: dict[str, dict[int, Open]] = {SCHEDULER: {}, LEASE_KEEPER: {}, DLQ: {}}
-        self._reader: SqliteReader | None = None
+        self._reader: Reader | None = None
         self._history = ""  # The incarnation that has said Welcome, while it is there.
         self._newest = 0  # The newest commit that an answer spoke of.
         self._hello_ms: int | None = None
@@ -96,15 +95,9 @@ class Gateway(ClientSide):
         try:
             for endpoint in self.boot.public_endpoints:
                 self.open_door(endpoint)
-            socket = gateway_sockets.workers(self.context, self.boot.workers_endpoint)
+            self._workers = Workers(self, lambda: self._reader)
         except gateway_sockets.CannotBind as problem:
             self.fail(EXIT_REFUSED, str(problem))
-        self._workers = Workers(self, socket, lambda: self._store)
-        self.add_socket(socket, self._workers.take)
-
-    @property
-    def _store(self) -> Reader | None:
-        return self._reader
 
     def on_peer(self, role: str, incarnation: str) -> None:
         """Greet history; tell those who judge sessions which of ours live."""
@@ -149,7 +142,7 @@ class Gateway(ClientSide):
         self._hello_ms = None
         self.base_ms = welcome.base_ms
         if self._reader is None:
-            self._reader = SqliteReader(Path(self.boot.data_dir))
+            self._reader = self.host.reader(self.boot.data_dir)
         if self._history != welcome.incarnation:
             self._history = welcome.incarnation
             self._workers.history_changed(welcome.incarnation, welcome.epoch)

@@ -14,10 +14,9 @@ from typing import Any
 
 import apsw
 import msgspec
-import zmq
 
-from actors import gateway_sockets
 from actors.gateway_requests import Connection, Open, Requests
+from actors.host import Door, Host
 from actors.mailbox import Mailbox
 from perdure import errors, wire
 from perdure.core import limits
@@ -31,13 +30,13 @@ DEADLINES_MIN = 1_000
 class ClientSide(Mailbox):
     """An actor with doors for clients."""
 
-    def __init__(self, boot: Boot) -> None:
-        super().__init__(boot)
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
+        super().__init__(boot, host)
         self.requests = Requests()
         self.unreadable = 0  # Requests that were no map: nothing can be answered.
         self.undelivered = 0  # Answers to clients that are gone or do not read; they ask again.
-        self._doors: list[zmq.Socket[bytes]] = []
-        self._answers: list[tuple[zmq.Socket[bytes], bytes, bool, bytes]] = []
+        self._doors: list[Door] = []
+        self._answers: list[tuple[Door, bytes, bool, bytes]] = []
         self._numbers = itertools.count(1)
         self._deadlines: list[tuple[int, int, Open]] = []
         self._deadlines_max = DEADLINES_MIN  # Of the list, before it is tidied.
@@ -54,9 +53,8 @@ class ClientSide(Mailbox):
     # --- requests ---------------------------------------------------------------
     def open_door(self, endpoint: str) -> None:
         """Listen for clients there; gateway_sockets.CannotBind where that is not possible."""
-        door = gateway_sockets.public(self.context, endpoint)
-        self._doors.append(door)
-        self.add_socket(door, functools.partial(self._take_request, len(self._doors) - 1))
+        take = functools.partial(self._take_request, len(self._doors))
+        self._doors.append(self.host.public_door(endpoint, self.inbox, take))
 
     def next_number(self) -> int:
         """A number never given out before by this incarnation."""
@@ -160,5 +158,5 @@ class ClientSide(Mailbox):
             return
         answers, self._answers = self._answers, []
         for door, identity, is_delimited, body in answers:
-            if not gateway_sockets.send(door, identity, body, is_delimited=is_delimited):
+            if not door.send(identity, body, is_delimited=is_delimited):
                 self.undelivered += 1

@@ -6,11 +6,12 @@ import errno
 import os
 import socket as sockets
 import stat
+from collections.abc import Iterator
 
 import zmq
 import zmq.backend
 
-from actors.inbox import configure
+from actors.inbox import Frames, configure
 from perdure.core import limits
 
 IPC = "ipc://"
@@ -46,21 +47,37 @@ def workers(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socke
     return _bound(socket, endpoint)
 
 
-def send(
-    socket: zmq.Socket[bytes], identity: bytes, body: bytes, *, is_delimited: bool = False
-) -> bool:
-    """Send to `identity`; False where that one is gone or full. Never waits."""
-    try:
-        # Only the first part can fail: it is what claims the place in the receiver's queue.
-        _send(socket, identity, MORE)
-        if is_delimited:
-            _send(socket, b"", MORE)
-        _send(socket, body, NOW)
-    except zmq.ZMQError as error:
-        if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-            raise
-        return False
-    return True
+class ZmqDoor:
+    """See actors.host.Door."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def send(self, identity: bytes, body: bytes, *, is_delimited: bool = False) -> bool:
+        """Send to `identity`; False where that one is gone or full. Never waits."""
+        socket = self._socket
+        try:
+            # Only the first part can fail: it is what claims the place in the receiver's queue.
+            _send(socket, identity, MORE)
+            if is_delimited:
+                _send(socket, b"", MORE)
+            _send(socket, body, NOW)
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
+                raise
+            return False
+        return True
+
+    def waiting(self) -> Iterator[Frames]:
+        """What lies in the socket now, taken from it one by one."""
+        while True:
+            try:
+                frames = self._socket.recv_multipart(NOW)
+            except zmq.Again:
+                return
+            yield frames
 
 
 def _bound(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:

@@ -6,15 +6,13 @@ It watches their processes and tells scheduler and lease keeper its full set on 
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
-import psutil
-import zmq
 
-from actors import gateway_reads, gateway_sockets
+from actors import gateway_reads
 from actors.mailbox import Mailbox
 from perdure.core import limits
 from perdure.core.ids import Session
@@ -46,7 +44,6 @@ from perdure.waiting import Offer
 # After a death, what its socket's buffer still held has been read by ZeroMQ's own thread.
 SETTLE_MS = 2
 DRAIN_ROUNDS = 10
-PID_STARTED_TOLERANCE_S = 1.0
 
 # How a payload that is a reference begins in a frame; anything else may look like it, too.
 REFERENCE_MARK = msgspec.msgpack.encode(refer(bytes(REFERENCE_FROM + 1)))[:3]
@@ -64,14 +61,14 @@ _ROUTES = {
 class _Worker:
     """One session; `identity` is that of its newest connection."""
 
-    __slots__ = ("head", "hello", "identity", "pidfd", "session")
+    __slots__ = ("head", "hello", "identity", "session", "unwatch")
 
     def __init__(self, session: Session, identity: bytes, hello: WorkerHello) -> None:
         self.session = session
         self.head = pack_session(session)
         self.identity = identity
         self.hello = hello
-        self.pidfd = -1
+        self.unwatch: Callable[[], None] | None = None
 
     @property
     def process(self) -> tuple[str, int, float]:
@@ -94,14 +91,11 @@ def _union(parts: Iterable[tuple[str, ...]]) -> list[str]:
 class Workers:
     """All workers that said hello. `reader` gives the store's reader once history has begun."""
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        socket: zmq.Socket[bytes],
-        reader: Callable[[], Reader | None],
-    ) -> None:
+    def __init__(self, mailbox: Mailbox, reader: Callable[[], Reader | None]) -> None:
         self._mailbox = mailbox
-        self._socket = socket
+        self._door = mailbox.host.workers_door(
+            mailbox.boot.workers_endpoint, mailbox.inbox, self.take
+        )
         self._reader = reader
         self._by_identity: dict[bytes, _Worker] = {}
         self._by_head: dict[bytes, _Worker] = {}
@@ -241,7 +235,7 @@ class Workers:
             self._send(worker, body)
 
     def _send(self, worker: _Worker, body: bytes) -> None:
-        if not gateway_sockets.send(self._socket, worker.identity, body):
+        if not self._door.send(worker.identity, body):
             self.unroutable += 1  # Its next Sync shows what it lacks.
 
     # --- sessions ----------------------------------------------------------------
@@ -279,29 +273,18 @@ class Workers:
 
     def _watch(self, worker: _Worker, hello: WorkerHello) -> None:
         """Learn of the death of a process of this machine; elsewhere its leases' deadlines do."""
-        try:
-            pidfd = os.pidfd_open(hello.pid)
-        except OSError:
-            return
-        try:
-            started = psutil.Process(hello.pid).create_time()
-        except psutil.Error:
-            started = 0.0
-        if abs(started - hello.pid_started) > PID_STARTED_TOLERANCE_S:
-            os.close(pidfd)
-            return
-        worker.pidfd = pidfd
-        self._mailbox.add_fd(pidfd, lambda: self._died(worker))
+        worker.unwatch = self._mailbox.host.watch(
+            hello.pid, hello.pid_started, self._mailbox.inbox, lambda: self._died(worker)
+        )
 
     def _died(self, worker: _Worker) -> None:
         self._unwatch(worker)
         self.session_dead(worker.session)
 
     def _unwatch(self, worker: _Worker) -> None:
-        if worker.pidfd >= 0:
-            self._mailbox.remove_fd(worker.pidfd)
-            os.close(worker.pidfd)
-            worker.pidfd = -1
+        if worker.unwatch is not None:
+            worker.unwatch()
+            worker.unwatch = None
 
     def session_dead(self, session: Session) -> None:
         """Its process has ended: pass on what it had sent, then say that nothing more comes."""
@@ -336,9 +319,5 @@ class Workers:
         self._count_offers()
 
     def _drain(self) -> None:
-        for _ in range(limits.DRAIN_MAX * DRAIN_ROUNDS):
-            try:
-                frames = self._socket.recv_multipart(gateway_sockets.NOW)
-            except zmq.Again:
-                return
+        for frames in itertools.islice(self._door.waiting(), limits.DRAIN_MAX * DRAIN_ROUNDS):
             self.take(frames)

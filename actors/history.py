@@ -8,15 +8,12 @@ transaction, and only then are answers and feed sent.
 
 from __future__ import annotations
 
-import os
-import random
-from pathlib import Path
 from typing import Any, ClassVar, assert_never
 
 import msgspec
 
+from actors.host import Host
 from actors.mailbox import Mailbox, run
-from perdure.clock import boot_id, boottime_ms, wall_ms
 from perdure.core.boot import Boot
 from perdure.core.commands import (
     AnyAnswer,
@@ -51,9 +48,7 @@ from perdure.core.links import (
 from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
 from perdure.core.state import Status
 from perdure.log_names import LogName
-from perdure.store import vfs_hook
-from perdure.store.protocol import StoreError
-from perdure.store.sqlite import SqliteWriter
+from perdure.store.protocol import StoreError, Writer
 
 EXIT_COMMIT_FAILED = 71
 EXIT_STORE_UNUSABLE = 2
@@ -92,9 +87,9 @@ class History(Mailbox):
         (GATEWAY, SCHEDULER, LEASE_KEEPER, DLQ), _to_history
     )
 
-    def __init__(self, boot: Boot) -> None:
-        super().__init__(boot)
-        self._writer: SqliteWriter
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
+        super().__init__(boot, host)
+        self._writer: Writer
         self._ledger: Ledger
         self._epoch = 0
         # In the order in which they are taken: gateways, proposals, expiries and ends of sessions.
@@ -112,11 +107,11 @@ class History(Mailbox):
 
         Nobody is answered before this epoch's first commit is on the disk.
         """
+        host = self.host
         try:
-            data_dir = Path(self.boot.data_dir)
-            self._writer = SqliteWriter(data_dir, vfs=vfs_hook.asked_for(data_dir))
+            self._writer = host.writer(self.boot.data_dir)
             opened = self._writer.open_epoch(
-                self.boot.incarnation, wall_ms(), boot_id(), boottime_ms()
+                self.boot.incarnation, host.wall_ms(), host.boot_id(), host.boottime_ms()
             )
         except StoreError as error:
             self.fail(EXIT_STORE_UNUSABLE, str(error))
@@ -129,10 +124,10 @@ class History(Mailbox):
             n=opened.n,
             last_hash=opened.last_hash,
             key=opened.key,
-            draw=random.Random(options.get("seed")).random,
+            draw=host.draws(options.get("seed")),
             dlq_after_attempts=options.get("dlq_after_attempts") or 5,
             ready=self._writer.ready_count(),
-            began_ms=opened.base_ms + boottime_ms(),
+            began_ms=opened.base_ms + host.boottime_ms(),
         )
         self.ready()
 
@@ -220,7 +215,7 @@ class History(Mailbox):
         except Exception:
             # Unknown, not refused: answer nobody, and never use this connection again.
             self.log.exception(LogName.COMMIT_FAILED, n=self._ledger.n + 1)
-            os._exit(EXIT_COMMIT_FAILED)
+            self.host.exit(EXIT_COMMIT_FAILED)
         for aside in batch.aside:
             self.log.error(
                 LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error

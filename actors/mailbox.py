@@ -11,24 +11,18 @@ A handler that raises ends the process: half a state is worse than none. The sup
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import gc
-import os
-import sys
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
 import pykka
 import structlog
-import zmq
-import zmq.backend
 
-from actors.inbox import LAST, MORE, Frames, Inbox, configure
+from actors.host import Host
+from actors.inbox import Frames, Inbox
+from actors.zmq_host import ZmqHost
 from perdure import logs
-from perdure.clock import boottime_ms
 from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.links import (
@@ -50,10 +44,9 @@ from perdure.log_names import LogName
 
 EXIT_ACTOR_CRASHED = 70
 GC_THRESHOLD = 50_000
+LAST_WORDS_MS = 500
 ADDRESSES_KEPT = 1_000
 ROOT_ID = ROOT.encode("ascii")
-# The compiled method: what pyzmq wraps around it costs more than the sending.
-_send = zmq.backend.Socket.send
 
 _root_decoder = msgspec.msgpack.Decoder(list[FromRoot])
 _items_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -67,21 +60,21 @@ class Mailbox(pykka.ThreadingActor):
     # By role of the sender: a Decoder(list[Union of the messages that it may send]).
     decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {}
 
-    def __init__(self, boot: Boot) -> None:
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
         super().__init__()
         self.boot = boot
+        self.host: Host = ZmqHost() if host is None else host
         self.log = structlog.get_logger().bind(role=boot.role, incarnation=boot.incarnation)
         self.base_ms = 0
         self.peers: dict[str, str] = {}  # role -> incarnation that we are connected to
         # Messages that found their receiver gone or full; the senders' rules cover it.
         self.dropped = 0
         self.undecodable = 0
+        self._boottime_ms = self.host.boottime_ms
         self._endpoints: dict[str, str] = {}
         self._addresses: dict[str, bytes] = {}  # By role of a peer, or by full name.
         self._out: dict[tuple[bytes, bytes], list[Message]] = {}
         self._is_ready = False
-        self.context = zmq.Context(io_threads=1)
-        self.socket = self.context.socket(zmq.ROUTER)
         self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]
         self.inbox.timeout_ms = self._timeout_ms
 
@@ -124,7 +117,7 @@ class Mailbox(pykka.ThreadingActor):
     # --- what subclasses use ------------------------------------------------
     def now_ms(self) -> int:
         """History's clock, once `base_ms` is known; before that, boot time."""
-        return self.base_ms + boottime_ms()
+        return self.base_ms + self._boottime_ms()
 
     def send(self, to: str, message: Message, head: bytes = b"") -> None:
         """Send to a role that we are connected to, or to a full routing id, at this turn's end."""
@@ -158,18 +151,6 @@ class Mailbox(pykka.ThreadingActor):
             address = self._addresses[to] = to.encode("ascii")
         return address
 
-    def add_socket(self, socket: zmq.Socket[bytes], take: Callable[[Frames], None]) -> None:
-        """Drain a further socket with the inbox."""
-        self.inbox.add_socket(socket, take)
-
-    def add_fd(self, fd: int, take: Callable[[], None]) -> None:
-        """Watch a file descriptor with the inbox."""
-        self.inbox.add_fd(fd, take)
-
-    def remove_fd(self, fd: int) -> None:
-        """No longer watch it."""
-        self.inbox.remove_fd(fd)
-
     def ready(self) -> None:
         """Tell the root, once, that we serve."""
         if not self._is_ready:
@@ -180,9 +161,8 @@ class Mailbox(pykka.ThreadingActor):
         """End for a reason that a restart would not change; the root shows `message`."""
         self.send(ROOT, ChildFailed(self.boot.role, self.boot.incarnation, exit_code, message))
         self.flush()
-        self.socket.close(linger=500)
-        self.context.term()
-        os._exit(exit_code)
+        self.host.close(LAST_WORDS_MS)
+        self.host.exit(exit_code)
 
     # --- pykka --------------------------------------------------------------
     @staticmethod
@@ -195,18 +175,9 @@ class Mailbox(pykka.ThreadingActor):
 
     def on_start(self) -> None:
         """Bind the inbox, greet the root."""
-        socket = self.socket
-        configure(socket)
-        socket.setsockopt(zmq.ROUTING_ID, self.boot.incarnation.encode("ascii"))
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.bind(self.boot.inbox_endpoint)
-        socket.setsockopt(zmq.CONNECT_ROUTING_ID, ROOT_ID)
-        socket.connect(self.boot.root_endpoint)
-        self.inbox.add_socket(socket, self._take)
-        hello = ChildHello(
-            self.boot.role, self.boot.incarnation, os.getpid(), self.boot.inbox_endpoint
-        )
-        self.send(ROOT, hello)
+        boot, host = self.boot, self.host
+        host.open(boot, self.inbox, self._take)
+        self.send(ROOT, ChildHello(boot.role, boot.incarnation, host.pid(), boot.inbox_endpoint))
         self.flush()
         self.on_begin()
         self.flush()
@@ -229,8 +200,7 @@ class Mailbox(pykka.ThreadingActor):
         # pykka alone would stop the actor and leave its process alive, a silent hole.
         error = (exception_type, exception_value, traceback)
         self.log.error(LogName.ACTOR_CRASHED, exc_info=error)
-        sys.stderr.flush()
-        os._exit(EXIT_ACTOR_CRASHED)
+        self.host.exit(EXIT_ACTOR_CRASHED)
 
     # --- inside -------------------------------------------------------------
     def _timeout_ms(self) -> int | None:
@@ -310,12 +280,10 @@ class Mailbox(pykka.ThreadingActor):
                 continue
             if known is not None:
                 del self.peers[role], self._addresses[role]
-                with contextlib.suppress(zmq.ZMQError):  # The other end may have gone already.
-                    self.socket.disconnect(self._endpoints.pop(role))
+                self.host.disconnect(self._endpoints.pop(role))
                 self.on_peer_gone(role, known)
             if incarnation:
-                self.socket.setsockopt(zmq.CONNECT_ROUTING_ID, incarnation.encode("ascii"))
-                self.socket.connect(endpoint)
+                self.host.connect(incarnation, endpoint)
                 self.peers[role] = incarnation
                 self._addresses[role] = incarnation.encode("ascii")
                 self._endpoints[role] = endpoint
@@ -339,14 +307,7 @@ class Mailbox(pykka.ThreadingActor):
         self._transmit(address, head, body)
 
     def _transmit(self, address: bytes, head: bytes, body: bytes) -> None:
-        try:
-            socket = self.socket
-            _send(socket, address, MORE)
-            _send(socket, head, MORE)
-            _send(socket, body, LAST)
-        except zmq.ZMQError as error:
-            if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
-                raise
+        if not self.host.transmit(address, head, body):
             self.dropped += 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from actors.asks import Asks
 from actors.follower import Follower
+from actors.host import Host
 from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
@@ -29,8 +30,8 @@ from perdure.core.links import (
 class Proposer(Follower):
     """Keeps what it has asked of history until it is answered, and knows the present gateway."""
 
-    def __init__(self, boot: Boot) -> None:
-        super().__init__(boot)
+    def __init__(self, boot: Boot, host: Host | None = None) -> None:
+        super().__init__(boot, host)
         self.asks = Asks()
         self.gateway = ""  # The incarnation that spoke to us last for the first time.
         self._has_begun = False

@@ -181,7 +181,7 @@ class GatewayNode:
         self.thread.join(DEADLINE_MS / 1000)
         assert not self.thread.is_alive()
         for gateway in self.gateways:
-            gateway.context.destroy(linger=0)
+            gateway.host.context.destroy(linger=0)
             if gateway._reader is not None:
                 gateway._reader.close()
         self.context.destroy(linger=0)

@@ -162,11 +162,11 @@ class Surroundings:
         self.commit(c.CompleteWorkflowTask(workflow_id, 0, 0, 1, (step,)))
 
     def close(self) -> None:
-        self.actor.socket.close(linger=0)
+        self.actor.host.socket.close(linger=0)
         reader = getattr(self.actor, "reader", None)
         if reader is not None:
             reader.close()
-        self.actor.context.term()
+        self.actor.host.context.term()
         for socket in self.sockets.values():
             socket.close(linger=0)
         self.context.term()
