@@ -32,12 +32,18 @@ class Replays:
     """Runs work in order, one at a time. All is the main loop's, whoever leads it."""
 
     def __init__(
-        self, definitions: Mapping[str, Definition], relay: Relay, inbox: Inbox, done: Done
+        self,
+        definitions: Mapping[str, Definition],
+        relay: Relay,
+        inbox: Inbox,
+        done: Done,
+        clock: Callable[[], int] = boottime_ms,
     ) -> None:
         self._definitions = definitions
         self._relay = relay
         self._inbox = inbox
         self._done = done
+        self._clock = clock
         self._queue: deque[Work | str] = deque()
         self._stage = Stage(definitions)
         self._is_away = False  # A thread that has lost the lead is still on the stage.
@@ -76,7 +82,7 @@ class Replays:
             if not self._relay.leave(number):
                 self._inbox.post(self._returned, stage, work, outcome)
                 return stage
-            now_ms = boottime_ms()
+            now_ms = self._clock()
             if isinstance(work, Work) and outcome is not None:
                 self._done(work, outcome, now_ms)
         return None

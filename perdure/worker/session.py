@@ -8,8 +8,8 @@ holds; the node works out what got lost on the way. Nothing is waited for except
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 import zmq
@@ -50,10 +50,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     workflows: Mapping[str, workflow.Definition]
 
 
+class Waiting(Protocol):
+    """What the loop waits with: zmq.Poller, or what stands for it."""
+
+    def register(self, source: Any, flags: int) -> Any:
+        """Look at this source too."""
+        ...
+
+    def poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
+        """The sources that have something, after at most so long; -1: for ever."""
+        ...
+
+
 class Worker:
     """A worker session with the node behind `gateway`.
 
-    A local worker has `control`, its line to the root; one elsewhere has a `locator`.
+    A local worker has `control`, its line to the root; one elsewhere has a `locator`. Whoever gives
+    a `relay` calls `turn` itself; then nothing here starts a thread, waits, or reads a clock but
+    `clock`.
     """
 
     def __init__(
@@ -64,18 +78,25 @@ class Worker:
         *,
         control: ControlLink | None = None,
         locator: Locator | None = None,
+        clock: Callable[[], int] = boottime_ms,
+        runner: Runner | None = None,
+        relay: Relay | None = None,
+        poller: Waiting | None = None,
     ) -> None:
         self._config = config
         self._gateway = gateway
         self._control = control
         self._inbox = inbox
         self._locator = locator
-        self._seek_at_ms = None if locator is None else boottime_ms() + SEEK_AGAIN_MS
+        self._clock = clock
+        self._seek_at_ms = None if locator is None else clock() + SEEK_AGAIN_MS
         self._asks = Asks()
-        self._runner = Runner(config.activities, inbox)
+        self._runner = runner or Runner(config.activities, inbox)
         self.activities = Activities(self._runner, config.slots, self._asks, gateway)
-        self._relay = Relay(self._lead)
-        self.workflows = Workflows(config.workflows, self._relay, inbox, self._asks, gateway)
+        self._relay = relay or Relay(self._lead)
+        self.workflows = Workflows(
+            config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
+        )
         self._newest = 0
         self._ready = False
         self._history = ""
@@ -84,7 +105,7 @@ class Worker:
         self._stop_at_ms: int | None = None
         self._gone_at_ms: int | None = None
         self._ripe: dict[Any, int] = {}
-        self._poller = zmq.Poller()
+        self._poller: Waiting = poller or zmq.Poller()
         for source in (gateway.socket, gateway.monitor, control and control.socket, inbox.fd):
             if source is not None:
                 self._poller.register(source, zmq.POLLIN)
@@ -118,32 +139,47 @@ class Worker:
 
     # --- the loop ---------------------------------------------------------------------
     def _lead(self, *, overtakes: bool) -> Parting:
-        now_ms = boottime_ms()
+        now_ms = self._clock()
         if overtakes:
             self.workflows.replays.overtaken(now_ms)
             self._gateway.flush()
-        while not self._over(now_ms):
+        while not self.is_over(now_ms):
             self._wait()
-            now_ms = boottime_ms()
-            self._inbox.drain(now_ms)
-            self._receive(now_ms)
-            self._do_due(now_ms)
-            lost = self.workflows.replays.run(now_ms)
-            if lost is not None:
-                return Parting.DROPPED if lost.left else Parting.LOST
-            self._gateway.flush()
+            now_ms = self._clock()
+            parting = self.turn(now_ms)
+            if parting is not None:
+                return parting
         return Parting.OVER
+
+    def turn(self, now_ms: int) -> Parting | None:
+        """Do what was posted, came in, fell due, or is to be replayed, and say what follows.
+
+        Not None: the lead was lost in that, and nothing may be touched any more.
+        """
+        self._inbox.drain(now_ms)
+        self._receive(now_ms)
+        self._do_due(now_ms)
+        lost = self.workflows.replays.run(now_ms)
+        if lost is not None:
+            return Parting.DROPPED if lost.left else Parting.LOST
+        self._gateway.flush()
+        return None
 
     def _wait(self) -> None:
         timeout_ms = 0
         if not self.workflows.replays.is_ready and self._inbox.arm():
-            next_ms = self._next_ms()
-            timeout_ms = -1 if next_ms is None else max(0, next_ms - boottime_ms())
+            next_ms = self.next_ms()
+            timeout_ms = -1 if next_ms is None else max(0, next_ms - self._clock())
+        self.look(timeout_ms)
+
+    def look(self, timeout_ms: int) -> None:
+        """Wait at most so long (-1: for ever) for something that `turn` can receive."""
         self._ripe = dict(self._poller.poll(timeout_ms))
         if self._inbox.fd in self._ripe:
             self._inbox.clear()
 
-    def _next_ms(self) -> int | None:
+    def next_ms(self) -> int | None:
+        """When `turn` has something to do, apart from what comes in; None: not at all."""
         times = (
             self._hello_at_ms,
             self._sync_at_ms,
@@ -303,7 +339,8 @@ class Worker:
         )
 
     # --- the end ------------------------------------------------------------------------
-    def _over(self, now_ms: int) -> bool:
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it was told to stop, and has come to its end."""
         if self._stop_at_ms is None:
             return False
         if self._gone_at_ms is not None and now_ms >= self._gone_at_ms:

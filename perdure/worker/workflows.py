@@ -6,12 +6,13 @@ All of it belongs to the main loop, which runs the workflow functions too: see `
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 import msgspec
 
 from perdure import logs
+from perdure.clock import boottime_ms
 from perdure.core import commands, links
 from perdure.core.records import decode_event
 from perdure.log_names import LogName
@@ -62,8 +63,9 @@ class Workflows:
         inbox: Inbox,
         asks: Asks,
         gateway: GatewayLink,
+        clock: Callable[[], int] = boottime_ms,
     ) -> None:
-        self.replays = Replays(definitions, relay, inbox, self.finished)
+        self.replays = Replays(definitions, relay, inbox, self.finished, clock)
         self._asks = asks
         self._gateway = gateway
         self._held: dict[str, Held] = {}
