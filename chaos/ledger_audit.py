@@ -69,7 +69,7 @@ class LedgerFile:
 
     def effects_count(self) -> int:
         """How many applications there are so far."""
-        rows = self._rows("SELECT count(*) FROM demo_effects")
+        rows = self._rows("SELECT coalesce(max(number), 0) FROM demo_effects")
         return int(rows[0][0]) if rows else 0
 
     def asked(self) -> Counter[str]:

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS demo_runs (
     key TEXT NOT NULL, attempt INTEGER NOT NULL, pid INTEGER NOT NULL, token TEXT NOT NULL,
     began_ms INTEGER NOT NULL, applied_ms INTEGER, ended_ms INTEGER, ending TEXT
 ) STRICT;
+CREATE INDEX IF NOT EXISTS demo_runs_open ON demo_runs (number) WHERE ended_ms IS NULL;
 """
 
 

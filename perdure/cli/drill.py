@@ -7,7 +7,7 @@ from __future__ import annotations
 import secrets
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -15,8 +15,7 @@ from perdure.cli import output
 from perdure.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from chaos.drills import Drill
-    from chaos.report import Report
+    from chaos.drill_kit import Drill, Options, Report
 
 app = typer.Typer(
     help="Chaos drills: kill a real node again and again, and count what came of it.",
@@ -25,7 +24,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 WORKFLOWS_MAX = 10_000
-BLOWS_MAX = 1_000
+BLOWS_MAX = 10_000
+MINUTES_MAX = 1_440
+DEPTH_MAX = 3
+SOAK_KILLS_A_MINUTE = 12
 
 
 @app.command("list", epilog="\b\nExample:\n  perdure drill list")
@@ -55,54 +57,53 @@ def run(
         int | None, typer.Option(min=1, max=WORKFLOWS_MAX, metavar="N", help="How many to run.")
     ] = None,
     kills: Annotated[
-        int | None, typer.Option(min=0, max=BLOWS_MAX, metavar="N", help="SIGKILLs of one worker.")
+        int | None, typer.Option(min=0, max=BLOWS_MAX, metavar="N", help="SIGKILLs of one process.")
     ] = None,
     server_restarts: Annotated[
         int | None,
         typer.Option(min=0, max=BLOWS_MAX, metavar="N", help="SIGKILLs of the whole node."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, max=MINUTES_MAX, metavar="N", help="A soak: work and kills so long."),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=1, max=DEPTH_MAX, metavar="N", help="Faults in one run.")
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write report and evidence there, as JSON.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write report.json and report.html there."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run one drill. Exit code 0: proved; 1: violated; 3: inconclusive, its own faults did not
     bite.
     """
-    import msgspec
-
-    from chaos import report as reports
-    from chaos.harness import NodeTrouble
+    from chaos.drill_kit import EXIT_CODES, pages, perform
 
     drill = _drill(name)
     given = {
-        "seed": seed if seed is not None else secrets.randbelow(1_000_000),
+        "seed": seed,
         "workflows": workflows,
         "kills": kills,
         "server_restarts": server_restarts,
+        "minutes": minutes,
+        "depth": depth,
     }
-    wanted = {key: value for key, value in given.items() if value is not None}
-    options = msgspec.structs.replace(drill.defaults, **wanted)
+    options = _options(drill, {key: value for key, value in given.items() if value is not None})
     # Whatever ends us, the node that we started is stopped on the way out.
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    try:
-        with output.reported():
-            found, evidence = drill.run(options)
-    except NodeTrouble as trouble:
-        head, *log = str(trouble).splitlines()
-        error = output.fail(head, output.FAILED)
-        for line in log:
-            output.note(line)
-        raise error from None
-    path = None if report is None else reports.write(found, report, evidence)
+    with output.reported():
+        found = perform(drill, options, keep=report and report / "kept")
+    paths = [] if report is None else pages.write(found, report)
     if as_json:
-        output.emit(found)
+        output.emit(found.report)
     else:
-        _show(found, drill)
-    if path is not None:
+        _show(found.report, drill)
+    for path in paths:
         output.note(f"report: {path}")
-    raise typer.Exit(reports.EXIT_CODES[found.verdict])
+    raise typer.Exit(EXIT_CODES[found.report.verdict])
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
@@ -120,26 +121,26 @@ def _drill(name: str) -> Drill:
     raise typer.BadParameter(f"there is no drill {name!r}; {hint}")
 
 
+def _options(drill: Drill, given: dict[str, Any]) -> Options:
+    """The drill's defaults and what was given; what means nothing to it is refused, not ignored."""
+    import msgspec
+
+    for option in given.keys() - {"seed", *drill.takes}:
+        flag = option.replace("_", "-")
+        takes = ", ".join(f"--{each.replace('_', '-')}" for each in ("seed", *drill.takes))
+        raise typer.BadParameter(f"the drill {drill.name} has no --{flag}; it takes {takes}")
+    given.setdefault("seed", secrets.randbelow(1_000_000))
+    if given.get("minutes"):
+        given.setdefault("kills", max(1, int(given["minutes"] * SOAK_KILLS_A_MINUTE)))
+    return msgspec.structs.replace(drill.defaults, **given)
+
+
 def _show(report: Report, drill: Drill) -> None:
-    recovery = report.recovery_ms
-    median, longest = (
-        "-" if each is None else output.duration(each) for each in (recovery.median, recovery.max)
-    )
+    from chaos.drill_kit import words
+
     rows = [
-        ("workflows completed", f"{report.completed} of {report.workflows}"),
-        ("activities completed in history", report.keys),
-        ("  their effect applied exactly once", report.applied_once),
-        ("  their effect asked for more than once", report.delivered_more_than_once),
-        ("  lost", report.lost),
-        ("  doubled", report.doubled),
-        ("workers killed", report.kills),
-        ("nodes killed and restarted", report.server_restarts),
-        ("attempts cut off by a kill and run again", report.redelivered_by_kills),
-        ("reports of dead attempts refused", report.stale_refused),
-        ("from a worker's kill to the next attempt", f"median {median}, longest {longest}"),
-        ("took", output.duration(report.took_ms)),
-        ("seed", report.seed),
-        ("verdict", output.coloured(report.verdict)),
+        (name, output.coloured(value) if name == "verdict" else value)
+        for name, value in words.rows(report)
     ]
     output.say()
     output.show(output.table(("", ""), rows))

@@ -72,3 +72,16 @@ def test_a_run_is_in_the_gap_from_its_effect_to_its_end():
     assert RUNS[0].in_the_gap
     assert not RUNS[1].in_the_gap
     assert not msgspec.structs.replace(RUNS[0], applied_ms=None).in_the_gap
+
+
+def test_what_may_be_parked_is_no_violation_and_anything_else_that_was_parked_is():
+    parked = [*EVENTS, {"kind": "ActivityDeadLettered", "activity_id": "a"}]
+    told, effects = [read("w", parked)], [EFFECT]
+    assert compare(told, effects, RUNS, ASKED, parks={"w/a"}).violations == ()
+    assert compare(told, effects, RUNS, ASKED, parks={"w/b"}).violations != ()
+
+
+def test_a_result_that_is_no_list_of_receipts_is_held_against_nothing_where_none_is_promised():
+    events = [*EVENTS[:4], {**EVENTS[4], "result": {"sum": 3}}]
+    counts = compare([read("w", events)], [EFFECT], RUNS, ASKED, returns_receipts=False)
+    assert counts.violations == ()

@@ -134,7 +134,14 @@ def test_where_no_node_answers_the_exit_code_is_4_and_the_line_says_what_to_do(a
 
 def test_the_drills_are_listed_for_machines(capsys):
     assert run(["drill", "list", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["flaky"]
+    found = json.loads(capsys.readouterr().out)
+    assert "flaky" in [each["name"] for each in found]
+    assert all(each["does"] and each["inconclusive"] for each in found)
+
+
+def test_an_option_that_means_nothing_to_a_drill_is_refused_with_those_it_takes(capsys):
+    assert run(["drill", "run", "flaky", "--depth", "2"]) == 2
+    assert "it takes --seed, --workflows" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.process

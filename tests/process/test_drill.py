@@ -53,7 +53,7 @@ def test_a_small_drill_proves_that_every_effect_was_applied_once(scratch):
     assert found["stale_refused"] > 0
     assert 0 <= found["recovery_ms"]["median"] <= found["recovery_ms"]["max"]
     assert "seed 7" in done.stderr.splitlines()[0]
-    written = json.loads((scratch / "reports" / "flaky-seed-7.json").read_text())
+    written = json.loads((scratch / "reports" / "report.json").read_text())
     assert written["report"] == found
     assert left_over(scratch) == []
     assert [path.name for path in scratch.iterdir()] == ["reports"]

@@ -7,39 +7,34 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 EVENTS_SHOWN = 8
 BAR_CHARS = 30
+NAME_CHARS = 16
 PLAIN_EVERY_S = 2.0
 
 
-class State(msgspec.Struct, kw_only=True):
-    """The numbers that the display shows; the drill sets them."""
-
-    workflows: int
-    effects_wanted: int
-    completed: int = 0
-    effects: int = 0
-    kills: int = 0
-    kills_wanted: int = 0
-    restarts: int = 0
-    restarts_wanted: int = 0
-    runs: int = 0
-    redelivered: int = 0
-    stale_refused: int = 0
-
-
 class Progress:
-    """Shows `state`, and the last events. A context manager."""
+    """Shows bars, a line of text and the last events. A context manager.
 
-    def __init__(self, title: str, state: State, *, live: bool | None = None) -> None:
-        self.state = state
+    `heard` is called with every event.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        live: bool | None = None,
+        heard: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._title = title
         self._live_wanted = sys.stderr.isatty() if live is None else live
+        self._heard = heard
         self._live: Any = None
+        self._bars: dict[str, tuple[int, int, str]] = {}
+        self._text = ""
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._began = time.monotonic()
         self._said = 0.0
@@ -65,18 +60,29 @@ class Progress:
 
     def event(self, text: str) -> None:
         """Something happened."""
+        self._heard(text)
         line = f"{self._elapsed():>5.1f} s  {text}"
         self._events.append(line)
         if self._live is None:
             self._line(line)
 
-    def tick(self) -> None:
-        """The numbers may have changed."""
+    def bar(self, name: str, done: int, wanted: int, *, colour: str = "green") -> None:
+        """How far something is. `colour` is one of a terminal's; red is for faults."""
+        self._bars[name] = (done, wanted, colour)
+        self._tick()
+
+    def text(self, text: str) -> None:
+        """What is worth knowing beside the bars."""
+        self._text = text
+        self._tick()
+
+    def _tick(self) -> None:
         if self._live is None and time.monotonic() - self._said > PLAIN_EVERY_S:
-            state = self.state
+            counts = [
+                f"{done} of {wanted} {name}" for name, (done, wanted, _) in self._bars.items()
+            ]
             self._line(
-                f"{self._elapsed():>5.1f} s  {state.completed} of {state.workflows} workflows, "
-                f"{state.effects} of {state.effects_wanted} effects, {state.runs} attempts"
+                f"{self._elapsed():>5.1f} s  " + ", ".join([*counts, self._text]).strip(", ")
             )
 
     def _line(self, text: str) -> None:
@@ -90,29 +96,22 @@ class Progress:
         from rich.console import Group
         from rich.text import Text
 
-        state = self.state
-        lines = [
+        bars = dict(self._bars)
+        return Group(
             Text(self._title, style="bold"),
             Text(""),
-            _bar("workflows", state.completed, state.workflows, "green"),
-            _bar("effects", state.effects, state.effects_wanted, "green"),
-            _bar("worker kills", state.kills, state.kills_wanted, "red"),
-            _bar("node kills", state.restarts, state.restarts_wanted, "red"),
-            Text(
-                f"  {'attempts':<14}{state.runs}, {state.redelivered} cut off by a kill and run "
-                f"again; {state.stale_refused} reports of dead attempts refused"
-            ),
+            *(_bar(name, *bar) for name, bar in bars.items()),
+            Text(f"  {self._text}"),
             Text(""),
-            *(Text(line, style="dim") for line in self._events),
-        ]
-        return Group(*lines)
+            *(Text(line, style="dim") for line in list(self._events)),
+        )
 
 
 def _bar(name: str, done: int, wanted: int, colour: str) -> Any:
     from rich.text import Text
 
     filled = BAR_CHARS if wanted == 0 else min(BAR_CHARS, BAR_CHARS * done // wanted)
-    text = Text(f"  {name:<14}")
+    text = Text(f"  {name:<{NAME_CHARS}}")
     text.append("━" * filled, style=colour)
     text.append("━" * (BAR_CHARS - filled), style="dim")
     text.append(f" {done} of {wanted}")

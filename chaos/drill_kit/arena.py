@@ -1,0 +1,150 @@
+"""Where a drill takes place: its scratch directory, its nodes, what was done to them and seen."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from chaos.drill_kit.base import Options
+from chaos.drill_kit.load import Load, Start
+from chaos.drill_kit.progress import Progress
+from chaos.drill_kit.timeline import NODE, Applied, Attempt, Event, Fault
+from chaos.harness import NodeProcess, flat
+from perdure.client import Client
+from perdure.clock import boottime_ms
+
+
+class Arena:
+    """Everything that one run of a drill has. `close()` ends every node and client of it."""
+
+    def __init__(self, options: Options, directory: Path, *, name: str, live: bool | None) -> None:
+        self.options = options
+        self.directory = directory
+        self.name = name
+        self.began_ms = boottime_ms()
+        self.faults: list[Fault] = []
+        self.events: list[Event] = []
+        self.violations: list[str] = []
+        self.figures: dict[str, Any] = {}
+        self.recoveries_ms: list[int] = []
+        self.attempts: list[Attempt] = []
+        """Attempts that no ledger knows, for the picture."""
+        self.effects: list[Applied] = []
+        self.nodes: list[NodeProcess] = []
+        self.loads: list[Load] = []
+        self.roles: dict[int, str] = {}
+        self.progress = Progress(_title(name, options), live=live, heard=self._heard)
+        self._stack = contextlib.ExitStack()
+        self._deadline = time.monotonic() + options.time_s
+
+    # --- time and chance ---------------------------------------------------------
+    def dice(self, name: str) -> random.Random:
+        """A stream of chance of its own: the same for the same seed and name."""
+        return random.Random(f"{self.options.seed}/{name}")
+
+    def over(self) -> bool:
+        """Whether the time limit of the drill is reached."""
+        return self.left_s() <= 0
+
+    def left_s(self) -> float:
+        """How long the drill may still take."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    # --- what takes part -----------------------------------------------------------
+    def node(
+        self,
+        *,
+        apps: tuple[str, ...] = ("perdure.demo",),
+        workers: int = 2,
+        slots: int = 24,
+        name: str = NODE,
+        environment: dict[str, str] | None = None,
+    ) -> NodeProcess:
+        """A node of the drill's own, not started yet. Its store is audited at the end."""
+        directory = self.directory / name
+        directory.mkdir(exist_ok=True)
+        node = NodeProcess(
+            directory, apps=apps, workers=workers, slots=slots, environment=environment
+        )
+        self.nodes.append(node)
+        self._stack.callback(node.stop)
+        return node
+
+    def client(self, node: NodeProcess, *, timeout_ms: int = 10_000) -> Client:
+        """A client that finds this node again after each of its restarts."""
+        client = Client(data_dir=node.data, timeout_ms=timeout_ms)
+        self._stack.callback(client.close)
+        return client
+
+    def load(self, node: NodeProcess, start: Start, *, workflows: int | None = None) -> Load:
+        """Workflows for the node, not started yet: as many as the options say. See Load."""
+        count = self.options.workflows if workflows is None else workflows
+        load = Load(self, node, start, count)
+        self.loads.append(load)
+        self._stack.callback(load.ledger.close)
+        return load
+
+    # --- what happens ----------------------------------------------------------------
+    def fault(
+        self,
+        kind: str,
+        target: str,
+        *,
+        pids: tuple[int, ...] = (),
+        at_ms: int | None = None,
+        note: str = "",
+    ) -> Fault:
+        """Notes a fault that was done; set its `until_ms` where it ends.
+
+        `pids`: the processes that it ended. What they did is looked up in the loads' ledgers.
+        """
+        at_ms = boottime_ms() if at_ms is None else at_ms
+        fault = Fault(kind=kind, target=target, pids=pids, at_ms=at_ms, note=note)
+        self.faults.append(fault)
+        for load in self.loads if pids else ():
+            load.cut_off(fault)
+        return fault
+
+    @property
+    def faults_by_kind(self) -> Counter[str]:
+        """How many faults there were of each kind so far."""
+        return Counter(fault.kind for fault in self.faults)
+
+    def say(self, text: str) -> None:
+        """An event, for the display and the report."""
+        self.progress.event(text)
+
+    def violate(self, text: str) -> None:
+        """What must not be, in a sentence: the drill's verdict is "violated"."""
+        self.violations.append(text)
+        self.say(f"violated: {text}")
+
+    def learn_roles(self, node: NodeProcess) -> dict[str, int]:
+        """Asks the tree who is who: the processes by role. Their names stand in the picture."""
+        found = {
+            str(each["name"]): int(each["pid"]) for each in flat(node.tree()) if each.get("pid")
+        }
+        self.roles |= {pid: role for role, pid in found.items()}
+        return found
+
+    def close(self) -> None:
+        """Ends every node and client, whatever state they are in."""
+        self._stack.close()
+
+    def _heard(self, text: str) -> None:
+        self.events.append(Event(at_ms=boottime_ms(), text=text))
+
+
+def _title(name: str, options: Options) -> str:
+    said = {
+        "workflows": options.workflows,
+        "kills": options.kills,
+        "node kills": options.server_restarts,
+        "minutes": f"{options.minutes:g}" if options.minutes else 0,
+    }
+    counts = ", ".join(f"{count} {what}" for what, count in said.items() if count)
+    return f"drill {name}, seed {options.seed}" + (f": {counts}" if counts else "")

@@ -1,0 +1,50 @@
+"""A drill, and how hard it is asked to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from chaos.drill_kit.arena import Arena
+
+LIMIT_S = 110.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How hard. `kills` are of single processes, `server_restarts` kills of the whole node.
+
+    `minutes` above 0 makes a soak: work and kills go on for so long. `depth`: how many faults in
+    one run, where a drill visits places one by one. `limit_s`: what is not done by then counts as
+    never done; a soak's minutes come on top.
+    """
+
+    seed: int = 0
+    workflows: int = 0
+    kills: int = 0
+    server_restarts: int = 0
+    minutes: float = 0.0
+    depth: int = 1
+    limit_s: float = LIMIT_S
+
+    @property
+    def time_s(self) -> float:
+        """How long a run may take in all."""
+        return self.limit_s + 60 * self.minutes
+
+
+class Drill(msgspec.Struct, frozen=True, kw_only=True):
+    """One drill.
+
+    `does`: what it hurts, in half a sentence. `inconclusive`: when it proves nothing. `run` returns
+    whether its fault bit. `takes`: the options beside the seed that mean something to it.
+    """
+
+    name: str
+    does: str
+    inconclusive: str
+    run: Callable[[Arena], bool]
+    defaults: Options = Options()
+    takes: tuple[str, ...] = ()

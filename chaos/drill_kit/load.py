@@ -1,0 +1,229 @@
+"""The workflows that a drill lets suffer, and what can be seen of them: the ledger of their effects
+as it grows, deliveries that a kill caused, and reports with the tokens of dead attempts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chaos import history_audit
+from chaos.ledger_audit import LedgerFile, Run
+from perdure.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    PerdureError,
+    Unavailable,
+    WorkflowFailed,
+)
+
+if TYPE_CHECKING:
+    from chaos.drill_kit.arena import Arena
+    from chaos.drill_kit.timeline import Fault
+    from chaos.harness import NodeProcess
+    from perdure.client import Client
+
+COUNT_EVERY_S = 0.3
+POLL_MS = 200
+OPEN_MAX = 1_000
+STALE_AT_ONCE = 10
+STALE_TIMEOUT_MS = 2_000
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What is started for each workflow of a load: its type, and arguments by name.
+
+    The argument `ledger`, the path of the ledger's file, is added. `effects`: how many effects one
+    workflow has at its end. `returns_receipts`: whether it returns the receipts of its effects.
+    """
+
+    type: str
+    arguments: dict[str, Any]
+    effects: int
+    returns_receipts: bool = True
+
+
+def flaky(*, activities: int = 8, fail_rate: float = 0.4, work_ms: int = 200, seed: int) -> Start:
+    """FlakyDemo workflows, as `perdure.demo` has them."""
+    arguments = {
+        "fail_rate": fail_rate,
+        "activities": activities,
+        "work_ms": work_ms,
+        "seed": seed,
+    }
+    return Start(type="FlakyDemo", arguments=arguments, effects=activities)
+
+
+class Load:
+    """Some workflows of one node, and the ledger of their effects.
+
+    `others` are ids of workflows that the drill started itself: their history counts as evidence,
+    and nobody waits for their end. `parks`: the keys of activities that may be parked.
+    """
+
+    def __init__(self, arena: Arena, node: NodeProcess, start: Start, count: int) -> None:
+        self.arena = arena
+        self.client: Client = arena.client(node)
+        self.start = start
+        self.ids: list[str] = []
+        self.others: list[str] = []
+        self.parks: set[str] = set()
+        self.completed = 0
+        self.effects = 0
+        self.stale_refused = 0
+        self.redelivered = 0
+        self.runs: dict[int, Run] = {}
+        self.by_key: dict[str, list[Run]] = {}
+        self.ledger_path = arena.directory / f"effects-{len(arena.loads) + 1}.db"
+        self.ledger = LedgerFile(self.ledger_path)
+        self._prefix = f"{arena.name}-{arena.options.seed}"
+        self._count = count
+        self._impatient: Client = arena.client(node, timeout_ms=STALE_TIMEOUT_MS)
+        self._cut_off: dict[int, Fault] = {}
+        self._stale: deque[Run] = deque()
+        self._counted_at = 0.0
+
+    # --- the work --------------------------------------------------------------------
+    @property
+    def effects_wanted(self) -> int:
+        """How many effects there are once all that was submitted is done."""
+        return max(len(self.ids), self._count) * self.start.effects
+
+    def submit(self, count: int | None = None) -> None:
+        """Starts `count` more workflows, by default as many as the load has."""
+        for _ in range(self._count if count is None else count):
+            workflow_id = f"{self._prefix}-{len(self.ids) + 1}"
+            self.client.start_workflow(
+                self.start.type,
+                workflow_id=workflow_id,
+                request_id=workflow_id,
+                ledger=str(self.ledger_path),
+                **self.start.arguments,
+            )
+            self.ids.append(workflow_id)
+        if count is None:
+            self.arena.say(f"{len(self.ids)} workflows started")
+
+    def top_up(self) -> None:
+        """Starts as many workflows as have ended, so that the load goes on as it began."""
+        self.submit(max(0, self.completed + self._count - len(self.ids)))
+
+    def done(self) -> bool:
+        """Whether every effect that is wanted is there."""
+        return self.effects >= self.effects_wanted
+
+    def await_end(self) -> None:
+        """Waits until every workflow has ended; one that does not, or badly, is a violation."""
+        done = sum(1 for workflow_id in self.ids if self._await_one(workflow_id))
+        while self._stale and not self.arena.over():
+            self.look()
+        self.look()
+        self.completed = done
+
+    def _await_one(self, workflow_id: str) -> bool:
+        while not self.arena.over():
+            self.look()
+            try:
+                self.client.result(workflow_id, timeout_ms=POLL_MS)
+            except (DeadlineExceeded, Unavailable):
+                continue
+            except WorkflowFailed as error:
+                self.arena.violate(f"{workflow_id} ended {error.status}: {error.message}")
+                return False
+            except PerdureError as error:
+                self.arena.violate(f"{workflow_id}: {error.code}: {error.message}")
+                return False
+            return True
+        limit_s = self.arena.options.time_s
+        self.arena.violate(f"{workflow_id} did not end within {limit_s:.0f} s")
+        return False
+
+    # --- what can be seen meanwhile ------------------------------------------------------
+    def look(self) -> None:
+        """Reads what is new in the ledger, reports with tokens that are dead, and shows numbers."""
+        for run in self.ledger.runs(max(self.runs, default=0)):
+            self._saw(run)
+        self.effects = self.ledger.effects_count()
+        self._report_stale()
+        self._count_completed()
+        progress = self.arena.progress
+        progress.bar("workflows", self.completed, max(len(self.ids), self._count))
+        progress.bar("effects", self.effects, self.effects_wanted)
+        progress.text(
+            f"{len(self.runs)} attempts, {self.redelivered} cut off by a kill and run again; "
+            f"{self.stale_refused} reports of dead attempts refused"
+        )
+
+    def cut_off(self, fault: Fault) -> list[Run]:
+        """The runs that a kill of `fault.pids` cut off; the next run of each counts as caused by
+        it.
+        """
+        found = [run for run in self.ledger.open_runs() if run.pid in fault.pids]
+        self._cut_off |= {run.number: fault for run in found}
+        return found
+
+    def _saw(self, run: Run) -> None:
+        before = self.by_key.setdefault(run.key, [])
+        self.runs[run.number] = run
+        for earlier in before:
+            fault = self._cut_off.get(earlier.number)
+            if fault is not None and earlier.pid != run.pid:
+                del self._cut_off[earlier.number]
+                self.redelivered += 1
+                self._recovered(fault, run)
+        if before and before[-1].token != run.token:
+            self._stale.append(before[-1])
+        before.append(run)
+
+    def _recovered(self, fault: Fault, run: Run) -> None:
+        """Notes how long it took, but for kills of the whole node, which include its start."""
+        nodes = [it.at_ms for it in self.arena.faults if it.target == "node"]
+        if not any(fault.at_ms <= at_ms <= run.began_ms for at_ms in nodes):
+            self.arena.recoveries_ms.append(run.began_ms - fault.at_ms)
+
+    def _report_stale(self) -> None:
+        """Reports, as a worker would that came back from the dead, with every dead token once."""
+        for _ in range(min(STALE_AT_ONCE, len(self._stale))):
+            run = self._stale[0]
+            try:
+                self._impatient.complete_activity_task(run.token, "a report from the dead")
+            except (FailedPrecondition, NotFound):
+                self.stale_refused += 1
+            except PerdureError:
+                return  # Not answered: the node is busy or gone; the token is tried again.
+            else:
+                self.arena.violate(f"a stale report was accepted: {run.key} #{run.attempt}")
+            self._stale.popleft()
+
+    def _count_completed(self) -> None:
+        if time.monotonic() - self._counted_at < COUNT_EVERY_S:
+            return
+        self._counted_at = time.monotonic()
+        with contextlib.suppress(PerdureError):
+            found = self._impatient.list_workflows(status="Running", limit=OPEN_MAX)
+            running = {it.workflow_id for it in found.workflows}
+            self.completed = sum(1 for it in self.ids if it not in running)
+
+    # --- the evidence ----------------------------------------------------------------------
+    def told(self) -> list[history_audit.Told]:
+        """What the durable history says of every workflow, read through a client."""
+        return [
+            history_audit.read(workflow_id, self.client.history(workflow_id))
+            for workflow_id in (*self.ids, *self.others)
+        ]
+
+    def counts(self) -> history_audit.Counts:
+        """History and ledger held against each other."""
+        return history_audit.compare(
+            self.told(),
+            self.ledger.effects(),
+            self.ledger.runs(),
+            self.ledger.asked(),
+            parks=self.parks,
+            returns_receipts=self.start.returns_receipts,
+        )
