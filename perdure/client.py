@@ -19,12 +19,11 @@ from perdure.answers import Answer
 from perdure.errors import FailedPrecondition, PerdureError, Unavailable
 from perdure.link import Link
 from perdure.operations import Operations, WorkflowHandle
+from perdure.outstanding import Round
 
 __all__ = ["AsyncClient", "Client", "WorkflowHandle"]
 
 TIMEOUT_MS = 5_000
-RETRY_FIRST_S = 0.01
-RETRY_MAX_S = 0.5
 WINDOW = 2_000
 ASYNC_CALLS_MAX = 64
 
@@ -106,34 +105,13 @@ class Client(Operations):
         """Carry these out together, again where the outcome is unknown, until the time is up."""
         link = self._own_link()
         deadline = time.monotonic() + timeout_ms / 1000
-        outcomes: list[Any | PerdureError] = [None] * len(calls)
-        left = list(range(len(calls)))
-        pause_s = RETRY_FIRST_S
+        round_ = Round(calls, random.random)
         while True:
-            numbers = [link.next_id() for _ in left]
-            requests = [
-                (number, wire.write_request(number, calls[at]))
-                for number, at in zip(numbers, left, strict=True)
-            ]
-            again = []
-            answers = link.exchange(requests, deadline)
-            for at, answer in zip(left, answers, strict=True):
-                if answer is None:
-                    if not isinstance(outcomes[at], PerdureError):
-                        outcomes[at] = self._nothing_came(link, timeout_ms)
-                elif answer.error is None:
-                    outcomes[at] = _decode(answer.ok)
-                else:
-                    outcomes[at] = wire.to_error(answer.error)
-                    if answer.error.code in wire.UNKNOWN_OUTCOME:
-                        again.append(at)
-            # Jitter, so that many clients do not come back together.
-            drawn_s = pause_s * (0.5 + random.random() / 2)
-            if not again or time.monotonic() + drawn_s >= deadline:
-                return outcomes
-            time.sleep(drawn_s)
-            pause_s = min(pause_s * 2, RETRY_MAX_S)
-            left = again
+            answers = link.exchange(round_.requests(link.next_id), deadline)
+            pause_s = round_.take(answers, lambda: self._nothing_came(link, timeout_ms), _decode)
+            if pause_s is None or time.monotonic() + pause_s >= deadline:
+                return round_.outcomes
+            time.sleep(pause_s)
 
     def _nothing_came(self, link: Link, timeout_ms: int) -> PerdureError:
         where = link.endpoint or self._given or f"any endpoint: there is no {self._node_file}"

@@ -11,7 +11,6 @@ import itertools
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -19,10 +18,9 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from perdure.errors import InvalidArgument, Unavailable
+from perdure.outstanding import Exchange, Outstanding
 from perdure.wire import AnswerBody, read_answer
 
-RESEND_FIRST_S = 1.0
-RESEND_MAX_S = 30.0
 SCAN_S = 0.2
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HIGH_WATER_MARK = 20_000
@@ -44,19 +42,6 @@ class _Waiter:
         self.event = threading.Event()
 
 
-class _Exchange:
-    """One request under way."""
-
-    __slots__ = ("answer", "body", "resend_at", "wait_s", "waiter")
-
-    def __init__(self, body: bytes, waiter: _Waiter) -> None:
-        self.body = body
-        self.waiter = waiter
-        self.answer: AnswerBody | None = None
-        self.wait_s = RESEND_FIRST_S
-        self.resend_at = 0.0  # 0: not sent yet.
-
-
 class Link:
     """A connection to the endpoint that `resolve` names, made when it is first needed.
 
@@ -71,8 +56,7 @@ class Link:
         self._resolve = resolve
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._pending: dict[int, _Exchange] = {}
-        self._outbox: deque[int] = deque()
+        self._open: Outstanding[_Waiter] = Outstanding()
         self._followers: dict[_Waiter, None] = {}
         self._leader: _Waiter | None = None
         self._closed = False
@@ -102,12 +86,11 @@ class Link:
         doubling waits. Raises Unavailable when the link is closed meanwhile.
         """
         waiter = _Waiter(len(requests))
-        mine = {number: _Exchange(body, waiter) for number, body in requests}
+        mine = {number: Exchange(body, waiter) for number, body in requests}
         with self._lock:
             if self._closed:
                 raise Unavailable("the client is closed")
-            self._pending.update(mine)
-            self._outbox.extend(mine)
+            self._open.add(mine)
             if self._leader is None:
                 self._leader = waiter
             else:
@@ -151,11 +134,10 @@ class Link:
     def _ring(self) -> None:
         os.eventfd_write(self._bell, 1)
 
-    def _leave(self, waiter: _Waiter, mine: dict[int, _Exchange]) -> None:
+    def _leave(self, waiter: _Waiter, mine: dict[int, Exchange[_Waiter]]) -> None:
         with self._lock:
             if waiter.remaining:
-                for number in mine:
-                    self._pending.pop(number, None)
+                self._open.forget(mine)
             self._followers.pop(waiter, None)
             if self._leader is not waiter:
                 return
@@ -196,26 +178,19 @@ class Link:
             if endpoint is not None and endpoint != self.endpoint:
                 self._connect(endpoint)
         with self._lock:
-            for number, exchange in self._pending.items():
-                if exchange.resend_at and now >= exchange.resend_at:
-                    exchange.resend_at = 0.0
-                    self._outbox.append(number)
+            self._open.look(now)
 
     def _flush(self, socket: zmq.Socket[bytes], now: float) -> bool:
         """Send what is to be sent; True when something had to stay."""
-        outbox, pending = self._outbox, self._pending
-        while outbox:
-            number = outbox[0]
-            exchange = pending.get(number)
-            if exchange is not None:
-                try:
-                    socket.send(exchange.body, NOW)
-                except zmq.Again:
-                    return True
-                exchange.resend_at = now + exchange.wait_s
-                exchange.wait_s = min(exchange.wait_s * 2, RESEND_MAX_S)
-            outbox.popleft()
-        return False
+
+        def send(body: bytes) -> bool:
+            try:
+                socket.send(body, NOW)
+            except zmq.Again:
+                return False
+            return True
+
+        return self._open.flush(send, now)
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         for _ in range(RECEIVE_MAX):
@@ -231,12 +206,9 @@ class Link:
 
     def _deliver(self, answer: AnswerBody) -> None:
         with self._lock:
-            exchange = self._pending.pop(answer.id or 0, None)
-            if exchange is None:
+            waiter = self._open.deliver(answer)
+            if waiter is None:
                 return  # A second answer to a request that was sent twice, or nobody waits.
-            exchange.answer = answer
-            waiter = exchange.waiter
-            waiter.remaining -= 1
             if not waiter.remaining and waiter is not self._leader:
                 waiter.event.set()
 
@@ -254,8 +226,7 @@ class Link:
 
     def _send_all_again(self) -> None:
         with self._lock:
-            self._outbox.clear()
-            self._outbox.extend(self._pending)
+            self._open.send_all_again()
 
     # --- the socket ------------------------------------------------------------
     def _connect(self, endpoint: str) -> None:

@@ -42,7 +42,7 @@ from perdure.client import Client
 client = Client("ipc://{path}/absent", timeout_ms=60_000)
 calls = [wire.Ping()] * 10_000
 threading.Thread(target=client.call_many, args=(calls,), daemon=True).start()
-while not client._link._pending:
+while not client._link._open.pending:
     pass
 {end}
 """
