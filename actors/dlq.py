@@ -21,6 +21,7 @@ from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
 from perdure.core.links import DLQ, GATEWAY, HISTORY, Answer, DeadListed, ListDead
 from perdure.core.records import ActivityDeadLettered, ActivityRedriven, Group, Record
 from perdure.core.state import Execution
+from perdure.crash_points import CrashPoint, reached
 from perdure.errors import InvalidArgument
 from perdure.log_names import LogName
 
@@ -54,6 +55,7 @@ class Dlq(Follower):
             if self._letters.concerns(group.workflow_id, group.records):
                 execution = self.reader.execution(group.workflow_id)
                 self._letters.refresh(group.workflow_id, execution)
+                reached(CrashPoint.DLQ_INDEX_CHANGED)
             for record in group.records:
                 self._report(group.workflow_id, record)
 
@@ -79,6 +81,7 @@ class Dlq(Follower):
         """Somebody wants a list."""
         if isinstance(message, ListDead) and not head:
             self._waiting.append((sender, message))
+            reached(CrashPoint.DLQ_LIST_ASKED_NOT_ANSWERED)
             if self._loaded and message.commit > self.reached:
                 self._read_log()  # History would tell us so far with its next beat only.
 

@@ -14,6 +14,7 @@ from perdure.core.limits import PROTOCOL_VERSION
 from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcome
 from perdure.core.records import Group, decode_body
 from perdure.core.state import Execution
+from perdure.crash_points import CrashPoint, reached
 from perdure.store.protocol import Reader
 
 COMMITS_A_READ = 1_000
@@ -81,9 +82,11 @@ class Follower(Mailbox):
         if not self._loaded:
             self.reader = self.host.reader(self.boot.data_dir)
             n, executions = self.reader.open_state()
+            reached(CrashPoint.PROJECTION_STATE_READ_NOT_LOADED)
             self.reached = n
             self._loaded = True
             self.on_open_state(n, executions)
+            reached(CrashPoint.PROJECTION_STATE_LOADED_NOT_FOLLOWED)
             early, self._early = self._early, []
             for feed in early:
                 self._on_feed(feed)
@@ -111,9 +114,12 @@ class Follower(Mailbox):
             for row in rows:
                 self._apply(row.body)
             if len(rows) < COMMITS_A_READ:
+                reached(CrashPoint.PROJECTION_GAP_READ)
                 return
 
     def _apply(self, raw: bytes) -> None:
         body = decode_body(raw)
+        reached(CrashPoint.PROJECTION_COMMIT_HEARD_NOT_APPLIED)
         self.on_commit(body.n, body.at_ms, body.groups)
         self.reached = body.n
+        reached(CrashPoint.PROJECTION_COMMIT_APPLIED)

@@ -45,6 +45,7 @@ from perdure.core.links import (
     Watch,
     Welcome,
 )
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.errors import PerdureError
 from perdure.store.protocol import Reader
 
@@ -98,6 +99,7 @@ class Gateway(ClientSide):
             self._workers = Workers(self, lambda: self._reader)
         except gateway_sockets.CannotBind as problem:
             self.fail(EXIT_REFUSED, str(problem))
+        reached(CrashPoint.GATEWAY_DOORS_OPEN)
 
     def on_peer(self, role: str, incarnation: str) -> None:
         """Greet history; tell those who judge sessions which of ours live."""
@@ -194,6 +196,8 @@ class Gateway(ClientSide):
             found = self._asks.answered(message)
             entry = None if found is None else found[1]
         if entry is not None:
+            if ARMED:
+                reached(CrashPoint.GATEWAY_ANSWER_HEARD_NOT_PASSED_ON)
             self._settle(entry, message.answer, message.commit)
 
     def _settle(self, entry: Open, answer: AnyAnswer, commit: int) -> None:
@@ -217,6 +221,8 @@ class Gateway(ClientSide):
             raise errors.Unavailable("the node is starting")
         if entry.kind is Kind.CHANGE or entry.kind is Kind.REPORT:
             self.send(HISTORY, self._asks.ask(command_of(request), self.now_ms(), entry))
+            if ARMED:
+                reached(CrashPoint.GATEWAY_COMMAND_ASKED_NOT_ANSWERED)
             return
         match args:
             case wire.GetResult() if args.wait_ms:

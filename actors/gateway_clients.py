@@ -21,6 +21,7 @@ from actors.mailbox import Mailbox
 from perdure import errors, wire
 from perdure.core import limits
 from perdure.core.boot import Boot
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.errors import PerdureError
 from perdure.store.protocol import StoreError
 
@@ -94,6 +95,8 @@ class ClientSide(Mailbox):
             return
         connection.is_moving = True
         while (entry := self.requests.next_to_go(connection)) is not None:
+            if ARMED:
+                reached(CrashPoint.GATEWAY_REQUEST_TAKEN_NOT_PASSED_ON)
             try:
                 self.carry_out(entry)
             except PerdureError as problem:
@@ -160,3 +163,5 @@ class ClientSide(Mailbox):
         for door, identity, is_delimited, body in answers:
             if not door.send(identity, body, is_delimited=is_delimited):
                 self.undelivered += 1
+            if ARMED:
+                reached(CrashPoint.GATEWAY_ANSWERED_IN_PART)

@@ -36,6 +36,7 @@ from perdure.core.links import (
     pack,
     pack_session,
 )
+from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.store.protocol import Reader
 from perdure.values import REFERENCE_FROM, refer
@@ -124,6 +125,7 @@ class Workers:
             # It says hello on every connection, and then all of it again.
             self.refused += 1
             return
+        reached(CrashPoint.GATEWAY_REPORT_TAKEN_NOT_PASSED_ON)
         for role in route:
             self._mailbox.send_raw(role, worker.head, body)
 
@@ -171,6 +173,7 @@ class Workers:
             worker.session, self._mailbox.boot.incarnation, self.history, self.epoch
         )
         self._send(worker, pack([welcome]))
+        reached(CrashPoint.GATEWAY_WORKER_WELCOMED)
         if known is None and not worker.session.is_local:
             self._watch(worker, hello)
             self.tell_sessions()
@@ -208,6 +211,7 @@ class Workers:
             self._forward_resolved(worker, body)
         else:
             self._send(worker, body)
+        reached(CrashPoint.GATEWAY_TASK_PASSED_ON)
 
     def _forward_resolved(self, worker: _Worker, body: bytes) -> None:
         batch = _to_worker.decode(body)

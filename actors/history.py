@@ -47,6 +47,7 @@ from perdure.core.links import (
 )
 from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
 from perdure.core.state import Status
+from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.store.protocol import StoreError, Writer
 
@@ -115,6 +116,7 @@ class History(Mailbox):
             )
         except StoreError as error:
             self.fail(EXIT_STORE_UNUSABLE, str(error))
+        reached(CrashPoint.HISTORY_EPOCH_OPENED_NOT_READY)
         options = self.boot.options
         self.base_ms = opened.base_ms
         self._epoch = opened.epoch
@@ -205,9 +207,11 @@ class History(Mailbox):
 
     # --- commits ------------------------------------------------------------
     def _commit(self, asked: list[_Asked], now_ms: int) -> None:
+        reached(CrashPoint.HISTORY_DRAINED_NOT_JUDGED)
         try:
             self._writer.begin()
             batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
+            reached(CrashPoint.HISTORY_JUDGED_NOT_WRITTEN)
             if batch.change is None:
                 self._writer.abandon()
             else:
@@ -221,8 +225,10 @@ class History(Mailbox):
                 LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
             )
         self._ledger.committed(batch)
+        reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
         if batch.change is not None:
             self._publish(batch.n, batch.change.body, batch.dead_letters)
+        reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
         if batch.closings:

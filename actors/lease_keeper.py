@@ -34,6 +34,7 @@ from perdure.core.links import (
 )
 from perdure.core.records import Group
 from perdure.core.state import Execution
+from perdure.crash_points import CrashPoint, reached
 
 _from_gateway = msgspec.msgpack.Decoder(list[ToLeaseKeeper])
 
@@ -102,6 +103,7 @@ class LeaseKeeper(Proposer):
     def on_request(self, sender: str, head: bytes, message: Any, now_ms: int) -> None:
         """A heartbeat: of a worker (then `head` says whose), or of a client."""
         if isinstance(message, Heartbeat):
+            reached(CrashPoint.LEASE_KEEPER_HEARTBEAT_HEARD)
             self._mind.heartbeat((sender, head, message.n), message, now_ms)
 
     # --- handle: time -----------------------------------------------------------
@@ -129,6 +131,7 @@ class LeaseKeeper(Proposer):
             self.send(self.gateway, message, pack_session(session))
 
     def _reply(self, asker: tuple[str, bytes, int], commit: int, answer: AnyAnswer) -> None:
+        reached(CrashPoint.LEASE_KEEPER_HEARTBEAT_COMMITTED_NOT_ANSWERED)
         sender, head, n = asker
         # A worker has outlived the gateway that it asked through; its new one leads to it, too.
         to = self.gateway if head else sender

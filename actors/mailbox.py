@@ -40,6 +40,7 @@ from perdure.core.links import (
     Stop,
     pack,
 )
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 
 EXIT_ACTOR_CRASHED = 70
@@ -177,6 +178,7 @@ class Mailbox(pykka.ThreadingActor):
         """Bind the inbox, greet the root."""
         boot, host = self.boot, self.host
         host.open(boot, self.inbox, self._take)
+        reached(CrashPoint.ACTOR_BOUND_NOT_GREETED)
         self.send(ROOT, ChildHello(boot.role, boot.incarnation, host.pid(), boot.inbox_endpoint))
         self.flush()
         self.on_begin()
@@ -293,9 +295,12 @@ class Mailbox(pykka.ThreadingActor):
         """Let go of everything that was sent in this turn."""
         if not self._out:
             return
+        reached(CrashPoint.ACTOR_WORKED_NOT_SENT)
         out, self._out = self._out, {}
         for (address, head), batch in out.items():
             self._send_batch(address, head, batch)
+            if ARMED:
+                reached(CrashPoint.ACTOR_SENT_IN_PART)
 
     def _send_batch(self, address: bytes, head: bytes, batch: list[Message]) -> None:
         body = pack(batch)

@@ -25,6 +25,7 @@ from perdure.core.links import (
     Sync,
     unpack_session,
 )
+from perdure.crash_points import ARMED, CrashPoint, reached
 
 
 class Proposer(Follower):
@@ -61,6 +62,8 @@ class Proposer(Follower):
     def propose(self, command: AnyCommand, tag: Any = None) -> None:
         """Ask history, again and again until it answers."""
         self.send(HISTORY, self.asks.ask(command, self.now_ms(), tag))
+        if ARMED:
+            reached(CrashPoint.PROPOSAL_MADE_NOT_SENT)
 
     def on_history(self, incarnation: str) -> None:
         """History may be asked. The first one has heard what we asked since its state was read."""
@@ -97,6 +100,8 @@ class Proposer(Follower):
         if isinstance(message, Answer):
             found = self.asks.answered(message)
             if found is not None:
+                if ARMED:
+                    reached(CrashPoint.PROPOSAL_ANSWERED)
                 command, tag = found
                 self.on_answer(command, tag, message.answer, message.commit, self.now_ms())
             return

@@ -33,6 +33,7 @@ from perdure.core.links import (
 from perdure.core.matching import Matching
 from perdure.core.records import Group
 from perdure.core.state import Execution
+from perdure.crash_points import ARMED, CrashPoint, reached
 
 _from_gateway = msgspec.msgpack.Decoder(list[ToScheduler])
 
@@ -106,6 +107,8 @@ class Scheduler(Proposer):
 
     # --- sending ------------------------------------------------------------------
     def _tell(self, head: bytes, message: Message) -> None:
+        if ARMED:
+            reached(CrashPoint.SCHEDULER_TASK_CHOSEN_NOT_SENT)
         if self.gateway:
             self.send(self.gateway, message, head)
 

@@ -22,6 +22,7 @@ import msgspec
 
 from perdure import values
 from perdure.clock import wall_ms
+from perdure.crash_points import CrashPoint, reached
 from perdure.errors import FailedPrecondition, InvalidArgument, Unavailable
 
 BUSY_TIMEOUT_MS = 60_000
@@ -243,7 +244,9 @@ def _applied_once(
                 "INSERT INTO perdure_effects (key, result, at_ms) VALUES (?, ?, ?)",
                 (delivery.key, result, delivery.at_ms),
             )
+            reached(CrashPoint.WORKER_EFFECT_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
+        reached(CrashPoint.WORKER_EFFECT_APPLIED_NOT_RETURNED)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

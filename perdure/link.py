@@ -17,6 +17,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.errors import InvalidArgument, Unavailable
 from perdure.outstanding import Exchange, Outstanding
 from perdure.wire import AnswerBody, read_answer
@@ -87,6 +88,7 @@ class Link:
         """
         waiter = _Waiter(len(requests))
         mine = {number: Exchange(body, waiter) for number, body in requests}
+        reached(CrashPoint.CLIENT_REQUEST_MADE_NOT_SENT)
         with self._lock:
             if self._closed:
                 raise Unavailable("the client is closed")
@@ -188,6 +190,8 @@ class Link:
                 socket.send(body, NOW)
             except zmq.Again:
                 return False
+            if ARMED:
+                reached(CrashPoint.CLIENT_SENT_NOT_ANSWERED)
             return True
 
         return self._open.flush(send, now)
@@ -202,6 +206,8 @@ class Link:
                 answer = read_answer(parts[-1])
             except (msgspec.MsgspecError, RecursionError, ValueError):
                 continue  # No answer to any request of ours; ours are sent again.
+            if ARMED:
+                reached(CrashPoint.CLIENT_ANSWERED_NOT_TOLD)
             self._deliver(answer)
 
     def _deliver(self, answer: AnswerBody) -> None:

@@ -35,6 +35,7 @@ class LogName(StrEnum):
     PEER_REFUSED = "peer.refused"  # Of another node start or protocol version.
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
     COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
+    CRASH_POINT_REACHED = "crash_point.reached"  # A test had asked for it; see crash_points.
 
     # --- the work itself ----------------------------------------------------
     WORKFLOW_FAILED = "workflow.failed"

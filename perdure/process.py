@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from perdure.core.boot import Boot
+from perdure.crash_points import CrashPoint, act_as, reached
 from perdure.streams import protect_streams
 
 CHILDREN_LOCK = "children.lock"
@@ -118,7 +119,9 @@ def run_child(boot: bytes, target: str, death: Connection) -> None:
     """The life of a child: arm, lock, then `target(Boot)`. Returns when that returns."""
     _prepare(death)
     told = msgspec.msgpack.decode(boot, type=Boot)
+    act_as(told.role)
     take_child_lock(os.path.join(told.data_dir, CHILDREN_LOCK))
+    reached(CrashPoint.CHILD_LOCKED_NOT_BEGUN)
     load(target)(told)
     sys.stderr.flush()
 

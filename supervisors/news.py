@@ -9,6 +9,7 @@ from collections.abc import Callable
 from perdure.clock import boottime_ms
 from perdure.core import links
 from perdure.core.ids import Session
+from perdure.crash_points import CrashPoint, reached
 from supervisors.children import Child
 from supervisors.control import Control
 from supervisors.sessions import LocalSessions
@@ -68,6 +69,7 @@ class News:
         now_ms = boottime_ms()
         until_ms = self._sessions.died(session, now_ms)
         self._tell(links.GATEWAY, links.SessionDead(session))
+        reached(CrashPoint.SUPERVISOR_SESSION_ENDING)
         self._after(until_ms - now_ms, self._expire_sessions)
 
     def session_done(self, session: Session) -> None:

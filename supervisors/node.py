@@ -16,6 +16,7 @@ import zmq
 
 from perdure.clock import boottime_ms, wall_ms
 from perdure.core import links
+from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.logs import configure, logger
 from supervisors.boots import Boots
@@ -148,6 +149,8 @@ class Node:
 
     def _plan_start(self, child: Child, supervisor: Any, delay_ms: int, is_restart: bool) -> None:
         child.supervisor = supervisor
+        if is_restart:
+            reached(CrashPoint.SUPERVISOR_RESTART_DECIDED)
         child.restarts += is_restart
         child.starts += 1
         if delay_ms == 0:
@@ -177,6 +180,7 @@ class Node:
             self._log.error(LogName.CHILD_EXITED, child=child.spec.id, error=str(error))
             self._ended(child, None)
             return
+        reached(CrashPoint.SUPERVISOR_CHILD_STARTED_NOT_RECORDED)
         child.handle = handle
         self._by_fd[handle.fd] = child
         self._poller.register(handle.fd, zmq.POLLIN)
@@ -223,6 +227,7 @@ class Node:
         self._poller.unregister(handle.fd)
         del self._by_fd[handle.fd]
         code = handle.finish()
+        reached(CrashPoint.SUPERVISOR_DEATH_SEEN)
         self._log.info(
             LogName.CHILD_EXITED,
             child=child.spec.id,
@@ -298,6 +303,7 @@ class Node:
             return
         child.has_said_hello = True
         child.endpoint = hello.endpoint
+        reached(CrashPoint.SUPERVISOR_CHILD_HEARD_NOT_TOLD)
         self._news.greet(child)
 
     def _on_ready(self, role: str, incarnation: str) -> None:
@@ -315,6 +321,7 @@ class Node:
             each.ready_at_ms is not None for each in self._children.values()
         ):
             self._state = State.RUNNING
+            reached(CrashPoint.SUPERVISOR_ALL_READY_NOT_ANNOUNCED)
             self._announce()
             self._log.info(LogName.NODE_READY, ms=wall_ms() - self._started_wall_ms)
 
@@ -372,6 +379,7 @@ class Node:
             return
         self._state = State.STOPPING
         self._exit_code, self._reason = exit_code, reason
+        reached(CrashPoint.SUPERVISOR_STOP_BEGUN)
         self._log.info(LogName.NODE_STOPPING, exit_code=exit_code, reason=reason)
         if self._top is not None:
             with suppress(pykka.ActorDeadError):

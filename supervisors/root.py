@@ -16,6 +16,8 @@ import psutil
 from msgspec import msgpack
 
 from perdure.clock import wall_ms
+from perdure.core.links import ROOT
+from perdure.crash_points import CrashPoint, act_as, reached
 from perdure.node_client import NodeInfo
 from perdure.process import Checked
 from perdure.streams import protect_streams
@@ -45,6 +47,7 @@ def run_node(
     directory or an endpoint is held. One line on standard error says why. `tree` and `check_apps`
     are for tests of the tree itself.
     """
+    act_as(ROOT)
     protect_streams()
     endpoints = Endpoints()
     files = NodeFiles(config.data_dir)
@@ -57,6 +60,7 @@ def run_node(
         check_tree(tree)
         files.open()
         is_open = True
+        reached(CrashPoint.SUPERVISOR_DIRECTORY_HELD)
         launcher.warm_up(str(files.run_dir))
         public = (f"ipc://{files.run_dir}/public", *endpoints.claim(config.bind))
         found = _check_apps(config, launcher, signals, check_apps)
@@ -101,6 +105,7 @@ def _serve(
             endpoints=public,
         )
         files.write_node(info)
+        reached(CrashPoint.SUPERVISOR_ANNOUNCED_NOT_SAID)
         _print_ready(public)
 
     node = Node(
@@ -116,6 +121,7 @@ def _serve(
     )
     try:
         code, reason = node.run()
+        reached(CrashPoint.SUPERVISOR_TREE_STOPPED)
     finally:
         node.close()
         files.close()

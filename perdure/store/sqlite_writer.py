@@ -12,6 +12,7 @@ import msgspec
 from perdure.core.change import Change
 from perdure.core.records import Record
 from perdure.core.state import Execution
+from perdure.crash_points import CrashPoint, reached
 from perdure.store import rules, sqlite_rows, sqlite_schema
 from perdure.store.protocol import CommitRow, Opened, StoreError
 
@@ -100,6 +101,7 @@ class SqliteWriter:
                 raise self._locked() from cause
             raise
         self._epoch = opened.epoch
+        reached(CrashPoint.STORE_EPOCH_COMMITTED)
         self._witness(row.n, row.hash)
         self._stretch(connection)
         return opened
@@ -126,8 +128,10 @@ class SqliteWriter:
         try:
             if not connection.in_transaction:
                 connection.execute("BEGIN IMMEDIATE")
+            reached(CrashPoint.STORE_TRANSACTION_BEGUN)
             rules.check_link(change, self._epoch, sqlite_rows.load_newest(connection))
             self._write(connection, change)
+            reached(CrashPoint.STORE_ALL_WRITTEN_NOT_COMMITTED)
             connection.execute("COMMIT")
         except BaseException as cause:
             began = connection.in_transaction
@@ -137,6 +141,7 @@ class SqliteWriter:
             if isinstance(cause, apsw.BusyError) and not began:
                 raise self._locked() from cause
             raise
+        reached(CrashPoint.STORE_COMMITTED_NOT_WITNESSED)
         self._witness(change.n, change.hash)
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
@@ -152,6 +157,7 @@ class SqliteWriter:
         self._checked_pages = pages
         if pages < TRUNCATE_PAGES:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            reached(CrashPoint.STORE_CHECKPOINTED)
             return
         connection.set_busy_timeout(TRUNCATE_WAIT_MS)
         try:
@@ -174,6 +180,7 @@ class SqliteWriter:
             connection.execute("CREATE TABLE stretch (filler)")
             connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (LOG_BYTES,))
             connection.execute("DROP TABLE stretch")
+        reached(CrashPoint.STORE_LOG_STRETCHED)
         connection.set_busy_timeout(TRUNCATE_WAIT_MS)
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
@@ -242,6 +249,7 @@ class SqliteWriter:
         )
         connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
         key = sqlite_rows.load_key(connection)
+        reached(CrashPoint.STORE_EPOCH_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
         self._seqs = _Seqs(connection)
         return Opened(row.epoch, row.n, row.hash, base_ms, key), row
@@ -250,6 +258,7 @@ class SqliteWriter:
         self._log_pages = pages
         if pages < self._checked_pages:
             self._checked_pages = 0
+        reached(CrashPoint.STORE_LOG_SYNCED_NOT_RETURNED)
         return apsw.SQLITE_OK
 
     def _give_up(self, cause: BaseException) -> None:
@@ -278,17 +287,21 @@ class SqliteWriter:
             _INSERT_COMMIT,
             (change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body),
         )
+        reached(CrashPoint.STORE_COMMIT_ROW_WRITTEN)
         if change.started:
             started = [sqlite_rows.started_row(seqs.add(e.workflow_id), e) for e in change.started]
             many(_INSERT_EXECUTION, started)
+            reached(CrashPoint.STORE_EXECUTIONS_WRITTEN)
         if change.events:
             many(
                 _INSERT_EVENT,
                 [sqlite_rows.event_row(seqs[e.workflow_id], e) for e in change.events],
             )
+            reached(CrashPoint.STORE_EVENTS_WRITTEN)
         if change.activities:
             put = [sqlite_rows.activity_row(seqs[id_], one) for id_, one in change.activities]
             many(_PUT_ACTIVITY, put)
+            reached(CrashPoint.STORE_ACTIVITIES_WRITTEN)
         if change.activities_closed:
             many(_DELETE_ACTIVITY, [(seqs[id_], one) for id_, one in change.activities_closed])
         if change.timers:

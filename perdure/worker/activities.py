@@ -15,6 +15,7 @@ from enum import Enum, auto
 from perdure import logs, values
 from perdure.core import commands, links
 from perdure.core.records import Payload
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.failures import BAD_RESULT, Failure, engine_failure
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_HISTORY, TO_LEASE_KEEPER, UNKNOWN_CODES, Asks
@@ -94,6 +95,8 @@ class Activities:
         """A task came; one that is known is left alone."""
         if task.token in self._held or task.token in self._ended:
             return
+        if ARMED:
+            reached(CrashPoint.WORKER_ACTIVITY_TASK_TAKEN)
         attempt = self._runner.attempt(task, self.beat_recorded)
         held = Held(attempt, now_ms)
         self._held[task.token] = held
@@ -120,6 +123,8 @@ class Activities:
 
     def finished(self, token: str, outcome: Outcome, now_ms: int) -> None:
         """The function of this attempt is over, in whichever way."""
+        if ARMED:
+            reached(CrashPoint.WORKER_ACTIVITY_ENDED_NOT_REPORTED)
         held = self._held.get(token)
         if held is None or held.state is not State.RUNNING:
             return  # It was given up before: whatever it says does not count.
@@ -217,6 +222,7 @@ class Activities:
         message = links.Heartbeat(n, token, beat, details, details is not None)
         self._asks.add(n, TO_LEASE_KEEPER, message, self, now_ms)
         self._gateway.send(TO_LEASE_KEEPER, message)
+        reached(CrashPoint.WORKER_HEARTBEAT_MADE)
 
     # --- reports --------------------------------------------------------------------
     def _report(self, held: Held, command: commands.AnyCommand, now_ms: int) -> None:
@@ -231,6 +237,8 @@ class Activities:
         message = links.Ask(n, command)
         self._asks.add(n, TO_HISTORY, message, self, now_ms)
         self._gateway.send(TO_HISTORY, message)
+        if ARMED:
+            reached(CrashPoint.WORKER_REPORT_MADE)
 
     def _hand_back(self, held: Held, reason: str, now_ms: int) -> None:
         details: Payload | None

@@ -18,6 +18,7 @@ from perdure import values
 from perdure.activity import ActivityContext, Definition, bound
 from perdure.core import links
 from perdure.core.records import Payload
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.worker.context import activity_context
 from perdure.worker.heartbeats import Beats
 from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
@@ -131,6 +132,8 @@ class Runner:
         self._inbox.put(done, attempt.task.token, outcome)  # The thread will nudge.
 
     def _call(self, attempt: Attempt, definition: Definition) -> Outcome:
+        if ARMED:
+            reached(CrashPoint.WORKER_ACTIVITY_BEGUN)
         try:
             with bound(attempt.context):
                 args, kwargs = values.bind_input(definition.function, attempt.task.input)

@@ -21,6 +21,7 @@ from perdure import logs, registry
 from perdure.client import Client
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
+from perdure.crash_points import CrashPoint, reached
 from perdure.errors import InvalidArgument
 from perdure.log_names import LogName
 from perdure.worker import guard
@@ -84,6 +85,7 @@ def main(boot: Boot) -> None:
         control.close()
         context.term()
         sys.exit(EXIT_BAD_INPUT)
+    reached(CrashPoint.WORKER_APPLICATION_LOADED)
     config = _config(
         found,
         worker_id=options.get("worker_id", boot.role),

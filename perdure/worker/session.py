@@ -18,6 +18,7 @@ from perdure import activity, logs, workflow
 from perdure.clock import boottime_ms
 from perdure.core import limits, links
 from perdure.core.ids import Session
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.worker.activities import Activities
 from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
@@ -243,6 +244,8 @@ class Worker:
     def _take(self, message: links.ToWorker, now_ms: int) -> None:
         match message:  # The most frequent first.
             case links.Answer():
+                if ARMED:
+                    reached(CrashPoint.WORKER_ANSWERED)
                 self._saw(message.commit)
                 self.activities.answered(message.n, message.answer, now_ms)
                 self.workflows.answered(message.n, message.answer, now_ms)
@@ -294,6 +297,7 @@ class Worker:
         # Of what was said before nobody knows how far it came.
         self._say_again(None)
         if not self._ready:
+            reached(CrashPoint.WORKER_WELCOMED_NOT_READY)
             self._ready = True
             logs.logger().info(LogName.WORKER_READY, worker=self._config.worker_id)
             if self._control is not None:

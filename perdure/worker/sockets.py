@@ -19,6 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 from perdure import logs
 from perdure.core import limits, links
 from perdure.core.boot import Boot
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_GATEWAY
 
@@ -169,6 +170,8 @@ class GatewayLink:
         if self.welcomed:
             for dest, batch in queued.items():
                 self._send(dest, batch)
+                if ARMED:
+                    reached(CrashPoint.WORKER_SENT_IN_PART)
 
     def _send(self, dest: bytes, batch: Sequence[links.Message]) -> None:
         body = links.pack(batch)

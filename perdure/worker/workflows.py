@@ -15,6 +15,7 @@ from perdure import logs
 from perdure.clock import boottime_ms
 from perdure.core import commands, links
 from perdure.core.records import decode_event
+from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_GATEWAY, TO_HISTORY, UNKNOWN_CODES, Asks
 from perdure.worker.relay import Relay
@@ -95,6 +96,8 @@ class Workflows:
         if cursor <= self._done.get(task.workflow_id, (-1, -1)):
             return
         held = self._held[task.workflow_id] = Held(task)
+        if ARMED:
+            reached(CrashPoint.WORKER_WORKFLOW_TASK_TAKEN)
         if self._draining:
             self._report(held, Work(task, None, False).fails("handed_back"), now_ms)
         else:
@@ -113,6 +116,8 @@ class Workflows:
 
     def finished(self, work: Work, outcome: Outcome, now_ms: int) -> None:
         """`work` is over."""
+        if ARMED:
+            reached(CrashPoint.WORKER_WORKFLOW_RUN_NOT_REPORTED)
         held = self._held.get(work.task.workflow_id)
         if held is None or held.task is not work.task or held.state is not State.RUNNING:
             return
@@ -167,6 +172,8 @@ class Workflows:
         message = links.Ask(self._number(held), command)
         self._asks.add(held.n, TO_HISTORY, message, self, now_ms)
         self._gateway.send(TO_HISTORY, message)
+        if ARMED:
+            reached(CrashPoint.WORKER_WORKFLOW_REPORT_MADE)
 
     def answered(self, n: int, answer: commands.AnyAnswer, now_ms: int) -> None:
         """History answered message `n`, for good or with "unknown"."""

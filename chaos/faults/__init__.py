@@ -1,0 +1,1 @@
+"""What goes wrong on demand between the engine and its disk."""
