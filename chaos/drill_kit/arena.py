@@ -12,6 +12,7 @@ from typing import Any
 from chaos.drill_kit.base import Options
 from chaos.drill_kit.load import Load, Start
 from chaos.drill_kit.progress import Progress
+from chaos.drill_kit.spreads import Measured
 from chaos.drill_kit.timeline import NODE, Applied, Attempt, Event, Fault
 from chaos.harness import NodeProcess, flat
 from perdure.client import Client
@@ -34,6 +35,8 @@ class Arena:
         self.attempts: list[Attempt] = []
         """Attempts that no ledger knows, for the picture."""
         self.effects: list[Applied] = []
+        self.spreads: list[Measured] = []
+        """Measured lengths, to be drawn against an even spread."""
         self.nodes: list[NodeProcess] = []
         self.loads: list[Load] = []
         self.roles: dict[int, str] = {}

@@ -81,6 +81,8 @@ class Load:
         self.by_key: dict[str, list[Run]] = {}
         self.ledger_path = arena.directory / f"effects-{len(arena.loads) + 1}.db"
         self.ledger = LedgerFile(self.ledger_path)
+        self._node = node
+        self._strangers = False
         self._prefix = f"{arena.name}-{arena.options.seed}"
         self._count = count
         self._impatient: Client = arena.client(node, timeout_ms=STALE_TIMEOUT_MS)
@@ -168,6 +170,7 @@ class Load:
         return found
 
     def _saw(self, run: Run) -> None:
+        self._strangers |= run.pid not in self.arena.roles
         before = self.by_key.setdefault(run.key, [])
         self.runs[run.number] = run
         for earlier in before:
@@ -204,6 +207,9 @@ class Load:
         if time.monotonic() - self._counted_at < COUNT_EVERY_S:
             return
         self._counted_at = time.monotonic()
+        if self._strangers:
+            self.arena.learn_roles(self._node)
+            self._strangers = False
         with contextlib.suppress(PerdureError):
             found = self._impatient.list_workflows(status="Running", limit=OPEN_MAX)
             running = {it.workflow_id for it in found.workflows}

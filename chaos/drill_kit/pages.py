@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.drill_kit.page import page
 from chaos.drill_kit.perform import Performance
 
 
@@ -13,6 +14,13 @@ def write(found: Performance, directory: Path) -> list[Path]:
     """Writes both files, made if need be, and says where."""
     directory.mkdir(parents=True, exist_ok=True)
     data = directory / "report.json"
-    body = {"report": found.report, "options": found.options, "timeline": found.timeline}
+    body = {
+        "report": found.report,
+        "options": found.options,
+        "timeline": found.timeline,
+        "spreads": found.spreads,
+    }
     data.write_bytes(msgspec.json.format(msgspec.json.encode(body), indent=2) + b"\n")
-    return [data]
+    shown = directory / "report.html"
+    shown.write_text(page(found), encoding="utf-8")
+    return [data, shown]

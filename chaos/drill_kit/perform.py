@@ -13,7 +13,8 @@ import msgspec
 from chaos.drill_kit import timeline
 from chaos.drill_kit.arena import Arena
 from chaos.drill_kit.base import Drill, Options
-from chaos.drill_kit.report import Report, Verdict, spread, verdict
+from chaos.drill_kit.report import Report, spread, verdict
+from chaos.drill_kit.spreads import Measured
 from chaos.harness import NodeTrouble
 from chaos.history_audit import Counts
 from perdure.clock import boottime_ms
@@ -29,6 +30,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     drill: Drill
     options: Options
     timeline: timeline.Timeline
+    spreads: tuple[Measured, ...] = ()
 
 
 def perform(
@@ -66,7 +68,13 @@ def _perform(drill: Drill, arena: Arena, began: float) -> Performance:
         drill.name, arena, counted, bit=bit, took_ms=int((time.monotonic() - began) * 1_000)
     )
     arena.say(str(report.verdict))
-    return Performance(report=report, drill=drill, options=arena.options, timeline=seen)
+    return Performance(
+        report=report,
+        drill=drill,
+        options=arena.options,
+        timeline=seen,
+        spreads=tuple(arena.spreads),
+    )
 
 
 def judge(name: str, arena: Arena, counted: Iterable[Counts], *, bit: bool, took_ms: int) -> Report:
@@ -122,6 +130,3 @@ def _keep(scratch: Path, keep: Path) -> None:
         return {n for n in names if (p := Path(directory) / n).is_socket() or p.name == "run"}
 
     shutil.copytree(scratch, keep, ignore=skipped, dirs_exist_ok=True)
-
-
-__all__ = ["Performance", "Verdict", "judge", "perform"]
