@@ -15,6 +15,7 @@ from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from supervisors.child_spec import ChildSpec, Kind
 from supervisors.config import NodeConfig
+from supervisors.relayed import doors
 
 
 class Boots:
@@ -34,22 +35,24 @@ class Boots:
         self._run_dir = run_dir
         self._public = public
         self.root_endpoint = f"ipc://{run_dir}/root"
+        self._doors = doors(run_dir)
         self.grace_ms = config.grace_ms
 
     def make(self, spec: ChildSpec, session: Session | None) -> Boot:
         """The Boot of a new life of this child; `session` is a worker's."""
         fresh = secrets.token_hex(5)
-        inbox = "" if spec.kind is Kind.WORKER else f"ipc://{self._run_dir}/{spec.id[:2]}.{fresh}"
+        is_worker = spec.kind is Kind.WORKER
+        inbox = "" if is_worker else f"ipc://{self._run_dir}/{spec.id[:2]}.{fresh}"
         return Boot(
             role=spec.id,
             incarnation=f"{spec.id}.{fresh}",
             node=self._node,
             data_dir=self._data_dir,
             run_dir=self._run_dir,
-            root_endpoint=self.root_endpoint,
+            root_endpoint=self._doors.root,
             inbox_endpoint=inbox,
             public_endpoints=self._public,
-            workers_endpoint=f"ipc://{self._run_dir}/workers",
+            workers_endpoint=self._doors.workers if is_worker else f"ipc://{self._run_dir}/workers",
             log_json=self._config.log_json,
             options=self._options(spec, session),
         )

@@ -1,1 +1,1 @@
-"""What goes wrong on demand between the engine and its disk."""
+"""What goes wrong on demand: between the engine and its disk, and between its processes."""
