@@ -1,7 +1,8 @@
 """Scheduler: gives ready tasks to workers, and says when anything but a lease falls due.
 
 Receives: the commit log (history), Syncs of workers, polls and sets of sessions (gateway), sets of
-sessions (root). Sends: proposals (history); tasks for workers, and answers to polls (gateway).
+sessions (root). Sends: proposals (history); tasks for workers, and answers to polls (gateway); how
+many workers it wants for what must run alone (root).
 Changes nothing by itself: history may refuse any proposal as out of date.
 """
 
@@ -21,10 +22,12 @@ from perdure.core.ids import Session
 from perdure.core.links import (
     GATEWAY,
     HISTORY,
+    ROOT,
     SCHEDULER,
     Message,
     Poll,
     Polled,
+    Quarantine,
     Sessions,
     Sync,
     ToScheduler,
@@ -53,7 +56,14 @@ class Scheduler(Proposer):
     # --- handle: the log ------------------------------------------------------
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
         """Begin."""
-        self._mind = Matching(self.reader.key(), self.propose, self._tell, self._answer_poll)
+        self._mind = Matching(
+            self.reader.key(),
+            self.propose,
+            self._tell,
+            self._answer_poll,
+            self.boot.options.get("quarantine_max", 0),
+            self._say_quarantine,
+        )
         self._mind.load(executions, self.now_ms())
         self.take_kept()
 
@@ -111,6 +121,9 @@ class Scheduler(Proposer):
             reached(CrashPoint.SCHEDULER_TASK_CHOSEN_NOT_SENT)
         if self.gateway:
             self.send(self.gateway, message, head)
+
+    def _say_quarantine(self, message: Quarantine) -> None:
+        self.send(ROOT, message)
 
     def _answer_poll(self, gateway: str, message: Polled) -> None:
         self.send(gateway, message)

@@ -68,12 +68,15 @@ class Boots:
             return {
                 "apps": config.apps,
                 "cwd": os.path.abspath(config.cwd),
-                "slots": config.slots,
+                "slots": 1 if spec.on_demand else config.slots,
                 "queues": config.queues,
                 "ordinal": session.ordinal,
                 "grace_ms": config.grace_ms,
                 "worker_id": f"{spec.id}@{self._node.rpartition('.')[2]}",
+                "quarantine": spec.on_demand,
             }
+        if spec.id == links.SCHEDULER:
+            return {"quarantine_max": config.workers}
         if spec.id == links.HISTORY:
             return {"dlq_after_attempts": config.dlq_after_attempts, "seed": config.seed}
         return {}

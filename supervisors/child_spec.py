@@ -53,7 +53,7 @@ class ChildSpec:
 
     `shutdown_ms`: how long it may take to stop in order before it is killed. `silence_ms`: how long
     it may leave pings unanswered once it is ready before it is killed; None: it is watched as a
-    process only.
+    process only. `on_demand`: it is there only while it is wanted, and nobody waits for it.
     """
 
     id: str
@@ -62,6 +62,7 @@ class ChildSpec:
     restart: Restart = Restart.PERMANENT
     shutdown_ms: int = 1_000
     silence_ms: int | None = SILENCE_MS
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,11 @@ def describe(
     """The tree as `perdure ps --json` prints it."""
     own = psutil.Process()
 
+    def is_shown(spec: SupervisorSpec | ChildSpec) -> bool:
+        if isinstance(spec, SupervisorSpec) or not spec.on_demand:
+            return True
+        return children[spec.id].state is not State.STOPPED
+
     def row(spec: SupervisorSpec | ChildSpec) -> dict[str, Any]:
         if isinstance(spec, SupervisorSpec):
             return {
@@ -81,7 +86,7 @@ def describe(
                 "restarts": 0,
                 "started_ms": started_wall_ms,
                 "rss_bytes": int(own.memory_info().rss),
-                "children": [row(child) for child in spec.children],
+                "children": [row(child) for child in spec.children if is_shown(child)],
             }
         child = children[spec.id]
         handle = child.handle

@@ -28,12 +28,14 @@ from supervisors.liveness import PING_MS, Liveness
 from supervisors.news import News
 from supervisors.node_files import NodeFiles
 from supervisors.processes import Launcher, StartFailed
+from supervisors.quarantine import QuarantinePool
 from supervisors.sessions import LocalSessions
 from supervisors.signals import Signals
 from supervisors.storage import EXIT_COMMIT_FAILED, StorageFailures, drop_cached_pages
 from supervisors.supervision import Exit
 from supervisors.supervisor import (
     Begin,
+    Demand,
     Exited,
     GaveUp,
     Request,
@@ -85,6 +87,8 @@ class Node:
         self._timers = Timers()
         self._news = News(self._children, self._control, LocalSessions(name), self._timers)
         self._storage = StorageFailures()
+        on_demand = [spec.id for spec in processes(tree) if spec.on_demand]
+        self._pool = QuarantinePool(on_demand)
         self._pings = 0
         self._poller = zmq.Poller()
         for source in (self._control.socket, self._wake, signals.fd):
@@ -256,6 +260,8 @@ class Node:
         inbox = child.endpoint.removeprefix("ipc://")
         child.reset()
         child.state = State.STOPPED
+        if child.spec.on_demand and self._pool.ended(name):
+            self._demand()  # Before it is heard as an exit: it is not to be restarted.
         # One that crashed hears nothing any more; that it gave up is on its way.
         with suppress(pykka.ActorDeadError):
             child.supervisor.tell(Exited(exit_))
@@ -284,6 +290,8 @@ class Node:
                         child.remote_workers = worker_ids
                 case links.Pong():
                     self._on_pong(sender)
+                case links.Quarantine():
+                    self._on_quarantine(sender, message)
                 case links.ChildHello():
                     self._on_hello(sender, message)
                 case links.ChildReady(role=role, incarnation=incarnation):
@@ -318,7 +326,7 @@ class Node:
             child.liveness = Liveness(limit_ms=child.spec.silence_ms, now_ms=now_ms)
         self._log.info(LogName.CHILD_READY, child=role, incarnation=incarnation)
         if self._state is State.STARTING and all(
-            each.ready_at_ms is not None for each in self._children.values()
+            each.ready_at_ms is not None or each.spec.on_demand for each in self._children.values()
         ):
             self._state = State.RUNNING
             reached(CrashPoint.SUPERVISOR_ALL_READY_NOT_ANNOUNCED)
@@ -338,6 +346,18 @@ class Node:
         if child.spec.kind is Kind.WORKER and self._state is State.RUNNING:
             return  # The node has served with this application before: it is restarted ever slower.
         self._shut_down(failed.exit_code or EXIT_ESCALATED, failed.message)
+
+    def _on_quarantine(self, sender: str, message: links.Quarantine) -> None:
+        if self._current(links.SCHEDULER, sender) is None:
+            return
+        there = {name: child.session for name, child in self._children.items() if child.session}
+        self._pool.heard(message, {name: session.ordinal for name, session in there.items()})
+        self._demand()
+
+    def _demand(self) -> None:
+        if self._top is not None:
+            with suppress(pykka.ActorDeadError):
+                self._top.tell(Demand(self._pool.wanted))
 
     def _on_pong(self, sender: str) -> None:
         child = self._current(sender.rpartition(".")[0], sender)

@@ -75,11 +75,29 @@ class Supervision:
         self._group_delay_ms = 0
         self._stopping: set[str] = set()  # Those that were asked to stop and still run.
         self._is_shutting_down = False
+        self._on_demand = frozenset(child.id for child in spec.children if _is_on_demand(child))
+        self._wanted: frozenset[str] = frozenset()  # Of those on demand.
 
     def start(self) -> list[Action]:
-        """The first start of all children, in order."""
-        self._up.update(self._ids)
-        return [Start(name) for name in self._ids]
+        """The first start of all children, in order, but of those that are there on demand."""
+        first = [name for name in self._ids if name not in self._on_demand]
+        self._up.update(first)
+        return [Start(name) for name in first]
+
+    def demand(self, wanted: frozenset[str]) -> list[Action]:
+        """Of the children on demand these are wanted now, and no others."""
+        if self._is_shutting_down:
+            return []
+        self._wanted = wanted & self._on_demand
+        missing = [name for name in self._ids if name in self._wanted - self._up]
+        spare = [
+            name
+            for name in self._ids
+            if name in (self._on_demand & self._up) - self._wanted - self._stopping
+        ]
+        self._up.update(missing)
+        self._stopping.update(spare)
+        return [*map(Start, missing), *map(Stop, spare)]
 
     def shutdown(self) -> list[Action]:
         """Stop all children in reverse order; Done follows when the last has ended."""
@@ -109,6 +127,8 @@ class Supervision:
             return self._advance_group()
         spec = self._children[exit.id]
         if not _restart_of(spec).wants(exit.exit_code):
+            return []
+        if exit.id in self._on_demand - self._wanted:
             return []
         again_unready = exit.id in self._never_ready
         if exit.ready_at_ms is None:
@@ -166,6 +186,10 @@ class Supervision:
             f"{self._spec.id}: {len(self._deaths)} crashes within {intensity.period_ms} ms, "
             f"more than {intensity.restarts_max}; the last was {exit.id}, which ended {how}"
         )
+
+
+def _is_on_demand(spec: ChildSpec | SupervisorSpec) -> bool:
+    return isinstance(spec, ChildSpec) and spec.on_demand
 
 
 def _restart_of(spec: ChildSpec | SupervisorSpec) -> Restart:

@@ -31,6 +31,13 @@ class Shutdown:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """These of the children on demand are wanted now, and no others: from the root, to all."""
+
+    wanted: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """A child has ended: root to the child's supervisor."""
 
@@ -100,6 +107,10 @@ class Supervisor(pykka.ThreadingActor):
         match message:
             case Begin():
                 self._perform(self._supervision.start())
+            case Demand(wanted=wanted):
+                self._perform(self._supervision.demand(wanted))
+                for ref in self._refs.values():
+                    ref.tell(message)
             case Exited(exit=exit_):
                 self._perform(self._supervision.exited(exit_))
             case Shutdown():

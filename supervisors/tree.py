@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perdure.core import links
 from supervisors.child_spec import HISTORY_SILENCE_MS, ChildSpec, Kind, SupervisorSpec
 
@@ -44,6 +46,12 @@ def worker_spec(number: int, *, grace_ms: int) -> ChildSpec:
     )
 
 
+def quarantine_spec(number: int, *, grace_ms: int) -> ChildSpec:
+    """A worker for what must run alone: there only while the scheduler has such work."""
+    name = f"quarantine-{number}"
+    return replace(worker_spec(number, grace_ms=grace_ms), id=name, on_demand=True)
+
+
 def node_tree(*, workers: int, grace_ms: int) -> SupervisorSpec:
     """The tree that `perdure up` runs.
 
@@ -56,7 +64,11 @@ def node_tree(*, workers: int, grace_ms: int) -> SupervisorSpec:
             SupervisorSpec(id=CORE, children=ACTORS),
             SupervisorSpec(
                 id=WORKERS,
-                children=tuple(worker_spec(i + 1, grace_ms=grace_ms) for i in range(workers)),
+                children=tuple(
+                    make(i + 1, grace_ms=grace_ms)
+                    for make in (worker_spec, quarantine_spec)
+                    for i in range(workers)
+                ),
                 escalates=False,
                 stops_together=True,
             ),

@@ -14,6 +14,7 @@ from perdure.core.ids import Session, unseal
 from perdure.core.links import Message, Poll, Polled, Sync, pack_session
 from perdure.core.open_work import Entry, Key, activity_task
 from perdure.core.polls import Asker, Polls, WaitingPoll
+from perdure.core.quarantine import is_free
 from perdure.core.records import LeaseGranted, LeaseReleased
 from perdure.core.seats import Seat, Serving, is_lost
 from perdure.core.task_queues import TaskQueues
@@ -79,6 +80,8 @@ class ActivityTasks:
     def _room(self, seat: Seat) -> int:
         leases = self._queues.leases.get(seat.session)
         held = 0 if leases is None else len(leases)
+        if seat.quarantine:
+            return int(is_free(seat, held))
         return seat.capacity[0] - held - len(seat.proposed) - seat.foreign
 
     def _propose_lease(self, entry: Entry, taker: Taker) -> None:

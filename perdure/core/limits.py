@@ -28,6 +28,8 @@ FAILURES_KEPT_NEWEST = 20
 UNCHARGED_IN_A_ROW_MAX = 3
 UNDELIVERED_MAX = 3
 WORKFLOW_TASK_FAILURES_FREE = 2
+# An activity whose worker died this often in a row runs alone from then on.
+DEATHS_SHARED_MAX = 2
 
 # --- times ------------------------------------------------------------------
 START_TO_CLOSE_MS = 600_000

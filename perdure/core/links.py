@@ -16,6 +16,51 @@ import msgspec
 from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
 from perdure.core.records import ActivityOptions, Payload
+from perdure.core.tree_links import (
+    ChildFailed as ChildFailed,
+)
+from perdure.core.tree_links import (
+    ChildHello as ChildHello,
+)
+from perdure.core.tree_links import (
+    ChildReady as ChildReady,
+)
+from perdure.core.tree_links import (
+    FromRoot as FromRoot,
+)
+from perdure.core.tree_links import (
+    Message as Message,
+)
+from perdure.core.tree_links import (
+    Peers as Peers,
+)
+from perdure.core.tree_links import (
+    Ping as Ping,
+)
+from perdure.core.tree_links import (
+    Pong as Pong,
+)
+from perdure.core.tree_links import (
+    Quarantine as Quarantine,
+)
+from perdure.core.tree_links import (
+    RemoteWorkers as RemoteWorkers,
+)
+from perdure.core.tree_links import (
+    SessionDead as SessionDead,
+)
+from perdure.core.tree_links import (
+    SessionDone as SessionDone,
+)
+from perdure.core.tree_links import (
+    Sessions as Sessions,
+)
+from perdure.core.tree_links import (
+    Stop as Stop,
+)
+from perdure.core.tree_links import (
+    ToRoot as ToRoot,
+)
 
 # Roles, as `perdure ps` names them.
 ROOT = "root"
@@ -25,10 +70,6 @@ SCHEDULER = "scheduler"
 DLQ = "dlq"
 GATEWAY = "gateway"
 CORE_ROLES = (HISTORY, LEASE_KEEPER, SCHEDULER, DLQ, GATEWAY)
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message of a batch."""
 
 
 # --- to and from history ----------------------------------------------------
@@ -135,6 +176,7 @@ class Sync(Message, frozen=True, tag=20):
     workflows: tuple[tuple[str, int, int], ...]
     n: int
     draining: bool = False
+    quarantine: bool = False  # It takes one task at a time, of those that must run alone.
 
 
 class Heartbeat(Message, frozen=True, tag=21):
@@ -318,91 +360,6 @@ class DeadListed(Message, frozen=True, tag=61):
     next_page: str | None
 
 
-# --- root and its children --------------------------------------------------
-class ChildHello(Message, frozen=True, tag=70):
-    """A child's first word to the root, when it listens at `endpoint` (empty for workers)."""
-
-    role: str
-    incarnation: str
-    pid: int
-    endpoint: str
-
-
-class ChildReady(Message, frozen=True, tag=71):
-    """The child serves.
-
-    For a worker: its application is loaded and its session known to the gateway.
-    """
-
-    role: str
-    incarnation: str
-
-
-class ChildFailed(Message, frozen=True, tag=72):
-    """The child can't begin, for a reason that a restart would not change (bad application, bad
-    store). One line.
-    """
-
-    role: str
-    incarnation: str
-    exit_code: int
-    message: str
-
-
-class Peers(Message, frozen=True, tag=73):
-    """Who is there now: (role, incarnation, endpoint), sent whole on every change."""
-
-    peers: tuple[tuple[str, str, str], ...]
-
-
-class Ping(Message, frozen=True, tag=74):
-    """Are you there? Answered with Pong of the same number."""
-
-    n: int
-
-
-class Pong(Message, frozen=True, tag=75):
-    """I am."""
-
-    n: int
-
-
-class SessionDead(Message, frozen=True, tag=76):
-    """Root to gateway: this local worker is dead; say SessionDone behind the last message that it
-    had sent.
-    """
-
-    session: Session
-
-
-class SessionDone(Message, frozen=True, tag=77):
-    """Gateway to root: nothing more will come from that session."""
-
-    session: Session
-
-
-class Sessions(Message, frozen=True, tag=78):
-    """A source's full set of live sessions: a lease of this source up to `highest` that is not in
-    it has ended.
-    """
-
-    source: str
-    highest: int
-    live: tuple[int, ...]
-
-
-class Stop(Message, frozen=True, tag=79):
-    """End in order within `grace_ms`."""
-
-    grace_ms: int
-
-
-class RemoteWorkers(Message, frozen=True, tag=80):
-    """Gateway to root: the ids of the workers from elsewhere, whole on every change, for `ps`."""
-
-    worker_ids: tuple[str, ...]
-
-
 ToHistory = Hello | Ask | Watch | Unwatch
 FromHistory = Welcome | Answer | Feed | Newest
 ToScheduler = Sync | Poll | Unpoll | Sessions
@@ -418,8 +375,6 @@ ToWorker = (
     | DropWorkflow
 )
 FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
-FromRoot = Peers | Ping | SessionDead | Sessions | Stop
-ToRoot = ChildHello | ChildReady | ChildFailed | Pong | SessionDone | RemoteWorkers
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -19,8 +19,9 @@ from perdure.core.commands import (
     TimeOutWorkflowTask,
 )
 from perdure.core.ids import GATEWAY_SOURCE, Session
-from perdure.core.links import Message, Poll, Polled, Sessions, Sync
+from perdure.core.links import Message, Poll, Polled, Quarantine, Sessions, Sync
 from perdure.core.polls import Asker
+from perdure.core.quarantine import QuarantineNeeds
 from perdure.core.records import (
     LeaseGranted,
     LeaseReleased,
@@ -42,7 +43,8 @@ class Matching:
     """Records and messages come in as they arrive; `step` then does all there is to do.
 
     `propose` brings a command to history, `tell` a message to the worker whose packed session is
-    given, `answer_poll` a Polled to the gateway that asked.
+    given, `answer_poll` a Polled to the gateway that asked. Of workers in quarantine there are at
+    most `quarantine_max`; how many are wanted, `say_quarantine` brings to the root.
     """
 
     def __init__(
@@ -51,15 +53,20 @@ class Matching:
         propose: Callable[[AnyCommand], None],
         tell: Callable[[bytes, Message], None],
         answer_poll: Callable[[str, Polled], None],
+        quarantine_max: int = 0,
+        say_quarantine: Callable[[Quarantine], None] = lambda _: None,
     ) -> None:
         self.queues = TaskQueues()
         self.seats: dict[Session, Seat] = {}
         self._propose = propose
         self._sets = SessionSets()
-        self._serving = Serving(self.seats)
+        self._serving = Serving(self.seats, has_quarantine=quarantine_max > 0)
         self._workflows = WorkflowTasks(self.queues, self._serving, propose, tell)
         self._activities = ActivityTasks(
             self.queues, self._serving, key, propose, tell, answer_poll
+        )
+        self._quarantine = QuarantineNeeds(
+            self.queues, self.seats, self._serving, quarantine_max, say_quarantine
         )
         self._unjudged: dict[Session, tuple[Sync, int]] = {}
         self._hold_until_ms = 0
@@ -115,7 +122,7 @@ class Matching:
         if seat is None:
             seat = self.seats[session] = Seat(session)
         if seat.hear(message, now_ms):
-            self._serving.changed()
+            self._serving.heard(seat)
         self._unjudged[session] = (message, now_ms)
 
     def sessions(self, message: Sessions) -> None:
@@ -162,6 +169,7 @@ class Matching:
             self.queues.next_due_ms(),
             self._workflows.next_ms(),
             self._activities.polls.next_ms(),
+            self._quarantine.next_ms(),
         ]
         if self._hold_until_ms and self.queues.workflows:
             times.append(self._hold_until_ms)
@@ -179,6 +187,7 @@ class Matching:
         if self.queues.activities:
             self._activities.match(now_ms)
         self._activities.expire_polls(now_ms)
+        self._quarantine.look(now_ms)
 
     def _judge(self, reached: int, now_ms: int) -> None:
         """Compare with the newest Sync of each session, once we know all that it knew."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from perdure.core.ids import Address, Session, seal
-from perdure.core.limits import FRAME_BYTES
+from perdure.core.limits import DEATHS_SHARED_MAX, FRAME_BYTES, WORKFLOW_TASK_FAILURES_FREE
 from perdure.core.links import ActivityTask, WorkflowTask
 from perdure.core.records import (
     ActivityDeadLettered,
@@ -23,7 +23,11 @@ from perdure.values import is_reference
 # A workflow with more events than this to see is given to a worker without them: it fetches pages.
 EVENTS_KEPT_MAX = 200
 
-Key = tuple[str, str]  # (task queue, type)
+# (task queue, type), and ALONE as a third for what must run in quarantine.
+Key = tuple[str, ...]
+ALONE = "alone"
+# Ends of a workflow task that may have been its own fault, and that hurt whatever ran beside it.
+_HARMFUL = frozenset({"worker_died", "timeout"})
 
 _PAYLOADS: dict[type[Record], str] = {
     WorkflowStarted: "input",
@@ -56,7 +60,7 @@ class Work:
     def __init__(self, execution: Execution, events: list[Record] | None) -> None:
         self.execution = execution
         self.workflow_id = execution.workflow_id
-        self.key: Key = (execution.task_queue, execution.workflow_type)
+        self.key = workflow_key(execution)
         self.entries: dict[str, Entry] = {}
         self.timers: set[int] = set()
         self.events = events  # Those after the cursor; None: not known, or not kept.
@@ -109,7 +113,7 @@ class Entry:
     def __init__(self, work: Work, activity: Activity) -> None:
         self.work = work
         self.activity = activity
-        self.key: Key = (activity.options.task_queue, activity.activity_type)
+        self.key = activity_key(activity)
         self.rank: tuple[int, int, int] = (0, 0, 0)
         self.is_ready = self.is_parked = self.is_leased = False
         self.held_by: Session | None = None
@@ -129,6 +133,21 @@ class Entry:
         if self.token is None:
             self.token = seal(self.address(), key)
         return self.token
+
+
+def activity_key(activity: Activity) -> Key:
+    """Among which activities it waits: what has killed its worker twice in a row waits apart."""
+    key = (activity.options.task_queue, activity.activity_type)
+    return key if activity.deaths_in_a_row < DEATHS_SHARED_MAX else (*key, ALONE)
+
+
+def workflow_key(execution: Execution) -> Key:
+    """Among which workflow tasks the next one waits: after deaths or silence, apart."""
+    key = (execution.task_queue, execution.workflow_type)
+    is_harmful = (
+        execution.task_failures > WORKFLOW_TASK_FAILURES_FREE and execution.task_reason in _HARMFUL
+    )
+    return (*key, ALONE) if is_harmful else key
 
 
 def workflow_task(work: Work, *, cached: bool, n: int) -> WorkflowTask:

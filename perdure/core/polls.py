@@ -87,7 +87,7 @@ class Polls:
 
     def first_for(self, key: Key) -> WaitingPoll | None:
         """The poll that has waited longest for such a task, or None."""
-        queue, kind = key
+        queue, kind = key[0], key[1]
         best: tuple[int, WaitingPoll] | None = None
         for (wanted, types), group in self._groups.items():
             if wanted == queue and (not types or kind in types):

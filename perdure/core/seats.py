@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from perdure.core.ids import GATEWAY_SOURCE, Session
 from perdure.core.limits import SYNC_MS
 from perdure.core.links import Sessions, Sync, pack_session
-from perdure.core.open_work import Entry, Key, Work
+from perdure.core.open_work import ALONE, Entry, Key, Work
 
 # After this long without a Sync a session gets no new tasks: it, or the way to it, is stuck. One
 # that is merely late gets some where no other has room: a worker that hangs loses its leases, looks
@@ -94,8 +94,10 @@ class Seat:
         "head",
         "progress_ms",
         "proposed",
+        "quarantine",
         "queues",
         "refused",
+        "retired",
         "session",
         "sync_ms",
         "worker_id",
@@ -111,6 +113,8 @@ class Seat:
         self.workflow_types: frozenset[str] = frozenset()
         self.capacity = (0, 0)  # Activity slots, workflow slots.
         self.draining = False
+        self.quarantine = False  # It takes what must run alone, one task at a time.
+        self.retired = False  # It gets nothing more: its worker is to end.
         self.sync_ms = 0
         self.progress_ms = 0  # When it last brought a workflow task back.
         self.proposed: set[Entry] = set()
@@ -134,6 +138,7 @@ class Seat:
         changed = types_changed or (sync.queues, sync.draining) != (self.queues, self.draining)
         self.worker_id = sync.worker_id
         self.capacity = (sync.activity_slots, sync.workflow_slots)
+        self.quarantine = sync.quarantine
         if changed:
             self.queues = sync.queues
             self.activity_types = activity_types
@@ -145,10 +150,15 @@ class Seat:
 
     def serves(self, key: Key, *, workflows: bool) -> bool:
         """Whether it would take this kind of task at all."""
+        return (ALONE in key[2:]) == self.quarantine and self.knows(key, workflows=workflows)
+
+    def knows(self, key: Key, *, workflows: bool) -> bool:
+        """Whether it could run this kind of task."""
         types = self.workflow_types if workflows else self.activity_types
-        queue, kind = key
+        queue, kind = key[0], key[1]
         return (
             not self.draining
+            and not self.retired
             and queue in self.queues
             and kind in types
             and (workflows, kind) not in self.refused
@@ -162,11 +172,14 @@ class Seat:
 class Serving:
     """Which seats take which kind of task, remembered until something changes."""
 
-    __slots__ = ("_known", "_seats")
+    __slots__ = ("_has_quarantine", "_known", "_local", "_seats")
 
-    def __init__(self, seats: dict[Session, Seat]) -> None:
+    def __init__(self, seats: dict[Session, Seat], *, has_quarantine: bool = False) -> None:
         self._seats = seats
         self._known: dict[tuple[bool, Key], list[Seat]] = {}
+        self._has_quarantine = has_quarantine
+        # What workers of this node serve: then one of its own in quarantine would serve it too.
+        self._local: set[tuple[bool, tuple[str, ...], frozenset[str]]] = set()
 
     def seat(self, session: Session) -> Seat | None:
         """The seat of a live session."""
@@ -176,11 +189,33 @@ class Serving:
         """A seat came, went, or takes other tasks now."""
         self._known.clear()
 
+    def heard(self, seat: Seat) -> None:
+        """A seat says what it takes, for the first time or otherwise than before."""
+        self._known.clear()
+        if seat.session.is_local and self._has_quarantine:
+            self._local.add((False, seat.queues, seat.activity_types))
+            self._local.add((True, seat.queues, seat.workflow_types))
+
+    def is_for_quarantine(self, key: Key, *, workflows: bool) -> bool:
+        """Whether tasks of `key` run in quarantine only.
+
+        What no worker of this node serves can't: others take it, as they take everything.
+        """
+        return ALONE in key[2:] and any(
+            of_workflows == workflows and key[0] in queues and key[1] in types
+            for of_workflows, queues, types in self._local
+        )
+
     def seats(self, key: Key, *, workflows: bool) -> list[Seat]:
         """The seats for tasks of `key`."""
         known = self._known.get((workflows, key))
         if known is None:
-            known = [seat for seat in self._seats.values() if seat.serves(key, workflows=workflows)]
+            sought = key
+            if not self.is_for_quarantine(key, workflows=workflows):
+                sought = key[:2]
+            known = [
+                seat for seat in self._seats.values() if seat.serves(sought, workflows=workflows)
+            ]
             self._known[workflows, key] = known
         return known
 

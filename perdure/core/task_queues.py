@@ -13,7 +13,7 @@ from typing import Any
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity
 from perdure.core.execution import begin, evolve
 from perdure.core.ids import Session
-from perdure.core.open_work import Entry, Key, Work
+from perdure.core.open_work import Entry, Key, Work, activity_key, workflow_key
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
@@ -52,7 +52,7 @@ class TaskQueues:
 
     def __init__(self) -> None:
         self.works: dict[str, Work] = {}
-        # Ready and not taken, by (task queue, type); a key without tasks is absent.
+        # Ready and not taken, by key; a key without tasks is absent.
         self.workflows: dict[Key, Ranked[Work]] = {}
         self.activities: dict[Key, Ranked[Entry]] = {}
         # Live leases of worker sessions, and those polled by hand by (worker id, poll id).
@@ -149,6 +149,7 @@ class TaskQueues:
             self._deadlines.put((_PARKED, work, 0), execution.task_due_ms)
             return
         self._arrival += 1
+        work.key = workflow_key(execution)
         work.rank = (execution.task_due_ms or at_ms, self._arrival)
         self._queue_workflow(work)
 
@@ -210,6 +211,7 @@ class TaskQueues:
             self._index_lease(entry, activity.lease)
         if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
             self._arrival += 1
+            entry.key = activity_key(activity)
             entry.rank = (-activity.options.priority, activity.due_ms, self._arrival)
             self._queue_activity(entry, activity.due_ms, at_ms)
         if activity.options.schedule_to_start_ms or activity.options.schedule_to_close_ms:

@@ -13,6 +13,7 @@ from perdure.core.commands import AnyCommand, TimeOutWorkflowTask
 from perdure.core.limits import WORKFLOW_TASK_MS
 from perdure.core.links import Message, Sync
 from perdure.core.open_work import Work, workflow_task
+from perdure.core.quarantine import is_free
 from perdure.core.ranked import Ranked
 from perdure.core.records import WorkflowTaskCompleted, WorkflowTaskFailed
 from perdure.core.seats import LATE_MS, SILENT_MS, Given, Seat, Serving, is_lost
@@ -76,12 +77,12 @@ class WorkflowTasks:
         sticky = None if work.sticky is None else self._serving.seat(work.sticky)
         if (
             sticky is not None
-            and _room(sticky) > 0
+            and self._room(sticky) > 0
             and now_ms - sticky.sync_ms <= LATE_MS
             and sticky.serves(work.key, workflows=True)
         ):
             return sticky
-        return self._serving.freest(work.key, now_ms, _room, workflows=True)
+        return self._serving.freest(work.key, now_ms, self._room, workflows=True)
 
     def _give(self, work: Work, seat: Seat, reached: int, now_ms: int) -> Given:
         given = Given(work, seat, now_ms, reached)
@@ -200,6 +201,7 @@ class WorkflowTasks:
             given.reason = ""
         self._out.put(given, now_ms + LOOK_AGAIN_MS)
 
-
-def _room(seat: Seat) -> int:
-    return seat.capacity[1] - len(seat.given)
+    def _room(self, seat: Seat) -> int:
+        if seat.quarantine:
+            return int(is_free(seat, len(self._queues.leases.get(seat.session, ()))))
+        return seat.capacity[1] - len(seat.given)

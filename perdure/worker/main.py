@@ -69,8 +69,9 @@ def load_apps(apps: Sequence[str], cwd: str) -> registry.Registry:
 def main(boot: Boot) -> None:
     """The life of a local worker: until the root says Stop.
 
-    `boot.options`: apps, cwd, slots, queues, worker_id, and the ordinal of its session. Does not
-    return where a user's code still runs at the end: the process exits with 0.
+    `boot.options`: apps, cwd, slots, queues, worker_id, the ordinal of its session, and whether it
+    is in quarantine. Does not return where a user's code still runs at the end: the process exits
+    with 0.
     """
     logs.configure(boot.log_json)
     options = boot.options
@@ -93,6 +94,7 @@ def main(boot: Boot) -> None:
         session=Session(boot.node, options["ordinal"]),
         slots=options.get("slots", SLOTS_DEFAULT),
         queues=tuple(options.get("queues", QUEUES_DEFAULT)),
+        quarantine=options.get("quarantine", False),
     )
     _tune()
     inbox = Inbox()
@@ -163,6 +165,7 @@ def _config(
     session: Session | None,
     slots: int,
     queues: tuple[str, ...],
+    quarantine: bool = False,
 ) -> Config:
     return Config(
         worker_id=worker_id,
@@ -174,6 +177,7 @@ def _config(
         queues=queues,
         activities=found.activities,
         workflows=found.workflows,
+        quarantine=quarantine,
     )
 
 

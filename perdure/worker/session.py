@@ -49,6 +49,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     activities: Mapping[str, activity.Definition]
     workflows: Mapping[str, workflow.Definition]
+    quarantine: bool = False  # It runs one task at a time, of those that may end it.
 
 
 class Waiting(Protocol):
@@ -334,11 +335,12 @@ class Worker:
                 tuple(config.activities),
                 tuple(config.workflows),
                 config.slots,
-                WORKFLOW_SLOTS,
+                1 if config.quarantine else WORKFLOW_SLOTS,
                 self.activities.tokens(),
                 self.workflows.held(),
                 self._newest,
                 self._stop_at_ms is not None,
+                config.quarantine,
             ),
         )
 

@@ -12,7 +12,7 @@ from perdure.core.decide import decide
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Facts
 from perdure.core.ids import Address, Session, seal, unseal
-from perdure.core.links import ActivityTask, Poll, Polled, Sessions, Sync, pack_session
+from perdure.core.links import ActivityTask, Poll, Polled, Quarantine, Sessions, Sync, pack_session
 from perdure.core.matching import Matching
 from perdure.core.records import ActivityOptions, Record, WorkflowStarted
 from perdure.core.state import Execution
@@ -119,8 +119,9 @@ class LittleHistory:
 class SchedulerAround:
     """A Matching between a history that answers at once, workers and a gateway."""
 
-    def __init__(self, history) -> None:
+    def __init__(self, history, quarantine_max: int = 0) -> None:
         self.history = history
+        self.wanted: list[Quarantine] = []
         self.proposed: list[c.AnyCommand] = []
         self.sent: list[tuple[bytes, object]] = []
         self.polled: list[Polled] = []
@@ -129,6 +130,8 @@ class SchedulerAround:
             self.proposed.append,
             lambda head, message: self.sent.append((head, message)),
             lambda gateway, message: self.polled.append(message),
+            quarantine_max,
+            self.wanted.append,
         )
         self.asked: list[c.AnyCommand] = []
         history.listeners.append(self.hear)

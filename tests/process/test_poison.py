@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.process.conftest import until
+
+from chaos.harness import flat
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +36,45 @@ def test_an_activity_that_ends_its_worker_is_dead_lettered_after_its_attempts(hu
     attempts = [(attempt, pid) for _, attempt, pid in node.calls("p/%")]
     assert [attempt for attempt, _ in attempts] == [1, 2, 3]
     assert len({pid for _, pid in attempts}) == 3
+
+
+def names(node):
+    return {entry["name"]: entry for entry in flat(node.tree())}
+
+
+def test_a_poison_is_dead_lettered_and_none_of_fifty_innocents_beside_it(hurt):
+    node = hurt(slots=60)
+    with node.client(timeout_ms=20_000) as client:
+        assert "quarantine-1" not in names(node)
+        client.start_workflow("innocents", 50, workflow_id="i")
+        client.start_workflow("poisoned", "kill", workflow_id="p")
+        letter = dead_letter(client, "p")
+        assert (letter.attempts, letter.last_failure.type) == (3, "WorkerDied")
+        workers = {letter.last_failure.message.split()[1].partition("@")[0]}
+        assert workers <= {"quarantine-1", "quarantine-2"}
+        shown = names(node)
+        assert shown["quarantine-1"]["kind"] == "worker"
+        results = client.result("i", timeout_ms=15_000)
+        assert len(results) == 50
+        # Twice beside it, and then alone: nobody was charged a third time.
+        assert {int(result[-1]) for result in results} <= {1, 2, 3}
+        assert [one.workflow_id for one in client.list_dead_letters()] == ["p"]
+    assert node.effects() == 51
+
+
+def test_a_workflow_that_kills_its_workers_does_so_three_times_and_then_alone(hurt):
+    node = hurt()
+    with node.client(timeout_ms=20_000) as client:
+        client.start_workflow("kills_its_worker", workflow_id="k")
+
+        def counted():
+            task = client.describe_workflow("k").workflow_task
+            return task is not None and task.failures >= 4
+
+        until(counted, "a fourth failure of the workflow's task")
+        shown = names(node)
+        assert shown["worker-1"]["restarts"] + shown["worker-2"]["restarts"] == 3
+        assert client.start_workflow("one", workflow_id="after").result() == "after/e"
 
 
 def test_an_exit_that_is_raised_is_a_failure_and_no_end_of_the_worker(hurt):

@@ -24,8 +24,10 @@ def test_the_tree_of_a_node_is_valid_and_starts_history_first_and_workers_last()
     check_tree(tree)
     names = [spec.id for spec in processes(tree)]
     assert names[0] == "history"
-    assert names[-3:] == ["gateway", "worker-1", "worker-2"]
-    assert set(names[1:-3]) == {"lease_keeper", "scheduler", "dlq"}
+    quarantine = ["quarantine-1", "quarantine-2"]  # There only while they are wanted.
+    assert names[-5:] == ["gateway", "worker-1", "worker-2", *quarantine]
+    assert set(names[1:-5]) == {"lease_keeper", "scheduler", "dlq"}
+    assert [spec.id for spec in processes(tree) if spec.on_demand] == quarantine
 
 
 def test_an_orderly_stop_fits_into_ten_seconds_and_the_workers_grace():

@@ -148,3 +148,47 @@ def test_a_second_shutdown_and_a_second_exit_change_nothing():
     assert s.shutdown() == []
     assert s.exited(late_death("a")) == [Done()]
     assert s.exited(late_death("a")) == []
+
+
+def on_demand():
+    children = (
+        ChildSpec(id="a", start="m:f"),
+        ChildSpec(id="q1", start="m:f", on_demand=True),
+        ChildSpec(id="q2", start="m:f", on_demand=True),
+    )
+    s = Supervision(SupervisorSpec(id="s", children=children, stops_together=True))
+    assert s.start() == [Start("a")]
+    return s
+
+
+def test_what_is_there_on_demand_starts_once_when_it_is_wanted_and_stops_once_when_it_is_not():
+    s = on_demand()
+    assert s.demand(frozenset({"q1", "a", "elsewhere"})) == [Start("q1")]
+    assert s.demand(frozenset({"q1"})) == []
+    assert s.demand(frozenset({"q2"})) == [Start("q2"), Stop("q1")]
+    assert s.demand(frozenset({"q2"})) == []
+    assert s.exited(late_death("q1", exit_code=0)) == []
+
+
+def test_what_is_there_on_demand_is_restarted_while_it_is_wanted_and_only_then():
+    s = on_demand()
+    s.demand(frozenset({"q1"}))
+    assert s.exited(late_death("q1")) == [again("q1")]
+    s.demand(frozenset())
+    assert s.exited(late_death("q1")) == []
+    assert s.demand(frozenset({"q1"})) == [Start("q1")]
+
+
+def test_one_that_was_told_to_stop_and_is_wanted_after_all_comes_back_when_it_has_ended():
+    s = on_demand()
+    s.demand(frozenset({"q1"}))
+    assert s.demand(frozenset()) == [Stop("q1")]
+    assert s.demand(frozenset({"q1"})) == []
+    assert s.exited(late_death("q1", exit_code=0)) == [again("q1")]
+
+
+def test_at_a_shutdown_nothing_is_started_on_demand_and_what_runs_is_stopped():
+    s = on_demand()
+    s.demand(frozenset({"q2"}))
+    assert s.shutdown() == [Stop("q2"), Stop("a")]
+    assert s.demand(frozenset({"q1", "q2"})) == []

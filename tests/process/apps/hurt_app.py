@@ -95,3 +95,21 @@ async def naps(ms: int) -> str:
 @workflow.define
 async def blocks() -> None:
     time.sleep(60)
+
+
+@activity.define(retry=THRICE)
+def beside() -> str:
+    key = note()
+    time.sleep(0.1)
+    return f"{key} {activity.attempt()}"
+
+
+@workflow.define
+async def innocents(count: int) -> list[str]:
+    all_ = [workflow.execute_activity(beside, activity_id=f"b{n}") for n in range(count)]
+    return await asyncio.gather(*all_)
+
+
+@workflow.define
+async def kills_its_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
