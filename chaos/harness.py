@@ -66,7 +66,10 @@ class NodeProcess:
         ]
         self._environment = {**os.environ, **(environment or {})}
         if python_path is not None:
-            self._environment["PYTHONPATH"] = python_path
+            # In front of what the caller has: the same perdure runs there as here.
+            rest = os.environ.get("PYTHONPATH")
+            paths = [python_path, rest] if rest else [python_path]
+            self._environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> NodeProcess:

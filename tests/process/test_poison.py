@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.process.conftest import until
 
 from chaos.harness import flat
+from tests.process.conftest import until
 
 pytestmark = pytest.mark.process
 
