@@ -8,7 +8,7 @@ transaction, and only then are answers and feed sent.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
 
@@ -49,10 +49,11 @@ from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, deco
 from perdure.core.state import Status
 from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
-from perdure.store.protocol import StoreError, Writer
+from perdure.store.protocol import DiskFailed, StoreBehind, StoreError, Writer
 
 EXIT_COMMIT_FAILED = 71
 EXIT_STORE_UNUSABLE = 2
+EXIT_STORE_BEHIND = 6
 
 # What a worker may ask for; anything else that a gateway passes on for one is refused.
 WORKER_COMMANDS = (
@@ -114,8 +115,11 @@ class History(Mailbox):
             opened = self._writer.open_epoch(
                 self.boot.incarnation, host.wall_ms(), host.boot_id(), host.boottime_ms()
             )
+        except DiskFailed:
+            self._disk_failed(0)
         except StoreError as error:
-            self.fail(EXIT_STORE_UNUSABLE, str(error))
+            is_behind = isinstance(error, StoreBehind)
+            self.fail(EXIT_STORE_BEHIND if is_behind else EXIT_STORE_UNUSABLE, str(error))
         reached(CrashPoint.HISTORY_EPOCH_OPENED_NOT_READY)
         options = self.boot.options
         self.base_ms = opened.base_ms
@@ -180,7 +184,10 @@ class History(Mailbox):
         for follower, sent in self._followers.items():
             self.send(follower, Newest(self._ledger.n, sent))
         self.flush()
-        self._writer.maybe_checkpoint()
+        try:
+            self._writer.maybe_checkpoint()
+        except DiskFailed:
+            self._disk_failed(self._ledger.n)
 
     def on_orderly_stop(self, grace_ms: int) -> None:
         """Everything acknowledged is on the disk already."""
@@ -216,10 +223,8 @@ class History(Mailbox):
                 self._writer.abandon()
             else:
                 self._writer.commit(batch.change)
-        except Exception:
-            # Unknown, not refused: answer nobody, and never use this connection again.
-            self.log.exception(LogName.COMMIT_FAILED, n=self._ledger.n + 1)
-            self.host.exit(EXIT_COMMIT_FAILED)
+        except Exception:  # noqa: BLE001 - whatever it was, the outcome is unknown
+            self._disk_failed(self._ledger.n + 1)
         for aside in batch.aside:
             self.log.error(
                 LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
@@ -233,6 +238,13 @@ class History(Mailbox):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
         if batch.closings:
             self._tell_watchers(batch)
+
+    def _disk_failed(self, n: int) -> NoReturn:
+        """While an error is being handled: unknown, not refused. Answer nobody, and never use this
+        connection again.
+        """
+        self.log.exception(LogName.COMMIT_FAILED, n=n)
+        self.host.exit(EXIT_COMMIT_FAILED)
 
     def _publish(self, n: int, body: bytes, dead_letters: bool) -> None:
         for follower, previous in self._followers.items():

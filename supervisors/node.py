@@ -31,7 +31,7 @@ from supervisors.processes import Launcher, StartFailed
 from supervisors.quarantine import QuarantinePool
 from supervisors.sessions import LocalSessions
 from supervisors.signals import Signals
-from supervisors.storage import EXIT_COMMIT_FAILED, StorageFailures, drop_cached_pages
+from supervisors.storage import EXIT_COMMIT_FAILED, FAILED_TWICE, StorageFailures, drop_cached_pages
 from supervisors.supervision import Exit
 from supervisors.supervisor import (
     Begin,
@@ -246,7 +246,7 @@ class Node:
 
     def _look_at_storage(self, code: int | None, was_ready: bool) -> None:
         if self._storage.is_final(exit_code=code, was_ready=was_ready):
-            self._shut_down(EXIT_ESCALATED, "history: a second commit failed in a row (disk?)")
+            self._shut_down(EXIT_ESCALATED, FAILED_TWICE)
         elif code == EXIT_COMMIT_FAILED:
             drop_cached_pages(self._files.data_dir)
 

@@ -12,6 +12,10 @@ from pathlib import Path
 
 # How history ends when a commit failed; tests hold it against the actor's own constant.
 EXIT_COMMIT_FAILED = 71
+FAILED_TWICE = (
+    "history: the disk failed a second time before a commit succeeded (the log says what failed);"
+    " look after the disk, then start the node again"
+)
 FILES = ("perdure.db", "perdure.db-wal")
 
 

@@ -25,7 +25,7 @@ from perdure.store.protocol import (
     WorkflowFilter,
 )
 
-Witness = Callable[[int, bytes], None]
+Tell = Callable[[int, bytes], None]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_activity = msgspec.msgpack.Decoder(Activity).decode
@@ -78,9 +78,9 @@ class MemoryStore:
         self.log: list[CommitRow] = []  # Commit n stands at n - 1.
         self.executions: dict[str, _Stored] = {}  # In the order of their starts.
 
-    def writer(self, witness: Witness = lambda n, link: None) -> MemoryWriter:
-        """A writer; it owns the store from its epoch on. `witness` is as for SqliteWriter."""
-        return MemoryWriter(self, witness)
+    def writer(self, tell: Tell = lambda n, link: None) -> MemoryWriter:
+        """A writer; it owns the store from its epoch on. `tell` is as for SqliteWriter."""
+        return MemoryWriter(self, tell)
 
     def reader(self) -> MemoryReader:
         """A reader. Raises StoreError before the first epoch."""
@@ -111,9 +111,9 @@ class MemoryStore:
 class MemoryWriter:
     """See perdure.store.protocol.Writer."""
 
-    def __init__(self, store: MemoryStore, witness: Witness) -> None:
+    def __init__(self, store: MemoryStore, tell: Tell) -> None:
         self._store = store
-        self._witness = witness
+        self._tell = tell
         self._epoch = 0
         self._is_over = False
 
@@ -129,7 +129,7 @@ class MemoryWriter:
             store.log.append(row)
             store.epoch = self._epoch = row.epoch
             store.boot = rules.Boot(boot_id, base_ms)
-        self._witness(row.n, row.hash)
+        self._tell(row.n, row.hash)
         return Opened(row.epoch, row.n, row.hash, base_ms, store.key)
 
     def begin(self) -> None:
@@ -149,7 +149,7 @@ class MemoryWriter:
         except BaseException:
             self._is_over = True
             raise
-        self._witness(change.n, change.hash)
+        self._tell(change.n, change.hash)
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Nothing: there is no log to copy back."""

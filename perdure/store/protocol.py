@@ -21,6 +21,18 @@ class StoreError(Exception):
     """The store can't be used; `message` says what to do. Who acts: an operator."""
 
 
+class StoreBehind(StoreError):
+    """The store lacks commits that were durable once, or has others in their place."""
+
+
+class NoRoom(StoreError):
+    """The disk is full. What was being written may be there or not."""
+
+
+class DiskFailed(StoreError):
+    """The disk failed a read, a write or a sync. What was being written may be there or not."""
+
+
 class EpochLost(StoreError):
     """Another history owns the store now: this one may commit nothing, ever again."""
 
@@ -69,7 +81,7 @@ class Writer(Protocol):
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
         """Take the store over: commit the next epoch with a full sync.
 
-        Raises StoreError with instructions.
+        Raises StoreError with instructions; StoreBehind, NoRoom and DiskFailed are such.
         """
         ...
 
@@ -84,9 +96,10 @@ class Writer(Protocol):
     def commit(self, change: Change) -> None:
         """Make `change` durable; returns after the sync.
 
-        Raises EpochLost, StoreError or the driver's error.
+        Raises EpochLost, NoRoom, DiskFailed, another StoreError or the driver's error.
 
-        After any error the writer must not be used again: the outcome is unknown.
+        After any error the writer must not be used again. The outcome is unknown, except that after
+        EpochLost and a plain StoreError nothing was written.
         """
         ...
 
@@ -184,9 +197,12 @@ class Reader(Protocol):
 __all__ = [
     "Change",
     "CommitRow",
+    "DiskFailed",
     "EpochLost",
+    "NoRoom",
     "Opened",
     "Reader",
+    "StoreBehind",
     "StoreError",
     "StoredEvent",
     "WorkflowFilter",

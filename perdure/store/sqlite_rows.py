@@ -12,6 +12,7 @@ from perdure.core.change import StoredEvent
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
+from perdure.store.protocol import CommitRow
 from perdure.store.rules import Newest
 
 # In the order of Execution's fields, so that a row is its arguments.
@@ -269,6 +270,14 @@ def load_newest(connection: apsw.Connection) -> Newest:
         return Newest(*row)
     meta = dict(connection.execute("SELECT name, value FROM meta"))
     return Newest(0, meta["base_n"], 0, meta["base_hash"])
+
+
+def load_commit(connection: apsw.Connection, n: int) -> CommitRow | None:
+    """Commit `n`, or None: there is none, or it was pruned."""
+    row = connection.execute(
+        "SELECT n, epoch, at_ms, previous_hash, hash, body FROM commits WHERE n = ?", (n,)
+    ).fetchone()
+    return None if row is None else CommitRow(*row)
 
 
 def _one_blob(connection: apsw.Connection, query: str, bindings: Row) -> bytes | None:

@@ -6,6 +6,7 @@ the whole process.
 
 from __future__ import annotations
 
+import errno
 import os
 import urllib.parse
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import apsw
 
 from perdure.core.chain import GENESIS
 from perdure.core.limits import FORMAT_VERSION
-from perdure.store.protocol import StoreError
+from perdure.store.protocol import DiskFailed, NoRoom, StoreError
 from perdure.store.rules import KEY_BYTES
 
 DATABASE_NAME = "perdure.db"
@@ -160,7 +161,7 @@ def open_for_writing(data_dir: Path, vfs: str | None = None) -> apsw.Connection:
         _settle(connection, WRITER_PRAGMAS, path)
     except apsw.Error as cause:
         connection.close()
-        raise _told(cause, path) from cause
+        raise told(cause, path) from cause
     except BaseException:
         connection.close()
         raise
@@ -183,7 +184,7 @@ def open_for_reading(data_dir: Path) -> apsw.Connection:
         _settle(connection, READER_PRAGMAS, path)
     except apsw.Error as cause:
         connection.close()
-        raise _told(cause, path) from cause
+        raise told(cause, path) from cause
     except BaseException:
         connection.close()
         raise
@@ -305,8 +306,10 @@ def _no_store(data_dir: Path) -> StoreError:
     return StoreError(f"there is no store in {data_dir} yet; start a node there first")
 
 
-def _told(cause: apsw.Error, path: Path) -> StoreError:
+def told(cause: apsw.Error, path: Path) -> StoreError:
     """The driver's error as one clear line."""
+    if has_no_room(cause):
+        return NoRoom(f"there is no room on the disk of {path} ({_reason(cause)}); make some")
     match cause:
         case apsw.NotADBError():
             return StoreError(f"{path} is not a database of perdure; give another data directory")
@@ -314,11 +317,24 @@ def _told(cause: apsw.Error, path: Path) -> StoreError:
             return StoreError(f"{path} is locked by another process; stop that one first")
         case apsw.CorruptError():
             return StoreError(f"{path} is damaged ({_reason(cause)}); restore it from a backup")
+        case apsw.IOError():
+            return DiskFailed(f"the disk of {path} fails ({_reason(cause)}); look after it")
         case _:
             return StoreError(
                 f"cannot use {path} ({_reason(cause)}); see that its directory and files can be"
                 " written and its disk works"
             )
+
+
+def has_no_room(cause: BaseException) -> bool:
+    """Whether a full disk is what is wrong."""
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    # The index of the log is a file as well, and says it in its own way.
+    return isinstance(cause, apsw.FullError) or (
+        isinstance(cause, apsw.IOError)
+        and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    )
 
 
 def _reason(cause: apsw.Error) -> str:

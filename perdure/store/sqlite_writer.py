@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
-import msgspec
 
+from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change
 from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import rules, sqlite_rows, sqlite_schema
-from perdure.store.protocol import CommitRow, Opened, StoreError
+from perdure.store import rules, sqlite_changes, sqlite_rows, sqlite_schema, witness
+from perdure.store.protocol import (
+    CommitRow,
+    DiskFailed,
+    NoRoom,
+    Opened,
+    StoreBehind,
+    StoreError,
+)
 
 PAGE_BYTES = 4_096
 MIB = 1024 * 1024
@@ -27,53 +34,26 @@ CHECKPOINT_PAGES = 4 * MIB // PAGE_BYTES
 LOG_BYTES = 8 * MIB
 TRUNCATE_PAGES = 64 * MIB // PAGE_BYTES
 TRUNCATE_WAIT_MS = 50
-SEQS_KEPT = 200_000
 
-_INSERT_COMMIT = (
-    "INSERT INTO commits (n, epoch, at_ms, previous_hash, hash, body) VALUES (?, ?, ?, ?, ?, ?)"
-)
-_INSERT_EXECUTION = (
-    f"INSERT INTO executions (seq, {', '.join(sqlite_rows.EXECUTION_COLUMNS)})"
-    f" VALUES (?, {', '.join('?' * len(sqlite_rows.EXECUTION_COLUMNS))})"
-)
-_SET = (
-    "last_event_id = ?, last_wake_id = ?, consumed = ?, commands = ?, task_failures = ?,"
-    " task_due_ms = ?, task_failure = ?, task_reason = ? WHERE seq = ?"
-)
-# What is closed never opens again.
-_UPDATE_OPEN = f"UPDATE executions SET {_SET} AND status = 'Running'"
-# Apart, because naming an indexed column costs a change of its index.
-_UPDATE_CLOSED = f"UPDATE executions SET status = ?, closed_ms = ?, {_SET}"
-_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
-_PUT_ACTIVITY = (
-    "INSERT INTO activities VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-    " state = excluded.state, failure_type = excluded.failure_type, attempt = excluded.attempt,"
-    " body = excluded.body"
-)
-_DELETE_ACTIVITY = "DELETE FROM activities WHERE seq = ? AND activity_id = ?"
-_INSERT_TIMER = "INSERT INTO timers VALUES (?, ?, ?)"
-_DELETE_TIMER = "DELETE FROM timers WHERE seq = ? AND timer_id = ?"
-
-Witness = Callable[[int, bytes], None]
+Tell = Callable[[int, bytes], None]
 
 
-def _no_witness(n: int, link: bytes) -> None:
-    """Where nobody keeps the newest (number, hash) elsewhere."""
+def _nobody(n: int, link: bytes) -> None:
+    """Where nobody else wants to hear of commits."""
 
 
 class SqliteWriter:
     """Writes the store in `data_dir`; see perdure.store.protocol.Writer.
 
-    `witness(n, hash)` is called after each commit, once it is durable.
-    `vfs` names another way to the disk, such as one that fails on demand.
+    `tell(n, hash)` is called after each commit, once it is durable, beside the witness in the data
+    directory. `vfs` names another way to the disk, such as one that fails on demand.
     """
 
-    def __init__(
-        self, data_dir: Path, witness: Witness = _no_witness, *, vfs: str | None = None
-    ) -> None:
+    def __init__(self, data_dir: Path, tell: Tell = _nobody, *, vfs: str | None = None) -> None:
         self._data_dir = data_dir
-        self._witness = witness
+        self._tell = tell
         self._vfs = vfs
+        self._witness: witness.Witness | None = None
         self._connection: apsw.Connection | None = None
         self._epoch = 0
         self._is_over = False
@@ -90,20 +70,25 @@ class SqliteWriter:
         """
         if self._connection is not None or self._is_over:
             raise StoreError("this writer has had its epoch; make another writer")
+        seen = witness.read(self._data_dir)
+        if not (self._data_dir / sqlite_schema.DATABASE_NAME).exists():
+            witness.check(self._data_dir, seen, witness.Seen(0, GENESIS), lambda n: None)
         connection = self._connection = sqlite_schema.open_for_writing(self._data_dir, self._vfs)
         connection.set_wal_hook(self._on_log)
         try:
-            opened, row = self._take_over(connection, incarnation, wall_ms, boot_id, boot_ms)
+            self._witness = witness.Witness(self._data_dir)
+            opened, row = self._take_over(connection, seen, incarnation, wall_ms, boot_id, boot_ms)
+            self._epoch = opened.epoch
+            reached(CrashPoint.STORE_EPOCH_COMMITTED)
+            self._note(row.n, row.hash)
+            self._stretch(connection)
         except BaseException as cause:
             self._give_up(cause)
             self.close()
-            if isinstance(cause, apsw.BusyError):
-                raise self._locked() from cause
-            raise
-        self._epoch = opened.epoch
-        reached(CrashPoint.STORE_EPOCH_COMMITTED)
-        self._witness(row.n, row.hash)
-        self._stretch(connection)
+            meaning = self._meaning(cause, was_locked=True)
+            if meaning is None:
+                raise
+            raise meaning from cause
         return opened
 
     def begin(self) -> None:
@@ -130,7 +115,7 @@ class SqliteWriter:
                 connection.execute("BEGIN IMMEDIATE")
             reached(CrashPoint.STORE_TRANSACTION_BEGUN)
             rules.check_link(change, self._epoch, sqlite_rows.load_newest(connection))
-            self._write(connection, change)
+            sqlite_changes.write(connection, self._seqs, change)
             reached(CrashPoint.STORE_ALL_WRITTEN_NOT_COMMITTED)
             connection.execute("COMMIT")
         except BaseException as cause:
@@ -138,11 +123,12 @@ class SqliteWriter:
             self._give_up(cause)
             if isinstance(cause, apsw.ConstraintError):
                 raise StoreError(f"commit {change.n} contradicts the store: {cause}") from cause
-            if isinstance(cause, apsw.BusyError) and not began:
-                raise self._locked() from cause
-            raise
+            meaning = self._meaning(cause, was_locked=not began)
+            if meaning is None:
+                raise
+            raise meaning from cause
         reached(CrashPoint.STORE_COMMITTED_NOT_WITNESSED)
-        self._witness(change.n, change.hash)
+        self._note(change.n, change.hash)
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Copy the log back into the database where it has grown; call it between batches.
@@ -155,18 +141,14 @@ class SqliteWriter:
         if grown < (CHECKPOINT_IDLE_PAGES if idle else CHECKPOINT_PAGES):
             return
         self._checked_pages = pages
-        if pages < TRUNCATE_PAGES:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            reached(CrashPoint.STORE_CHECKPOINTED)
+        if pages >= TRUNCATE_PAGES:
+            self._begin_log_anew(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
             return
-        connection.set_busy_timeout(TRUNCATE_WAIT_MS)
         try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            self._log_pages = self._checked_pages = 0
-        except apsw.BusyError:
-            pass  # A reader is in the way. The rest is copied when the log has grown further.
-        finally:
-            connection.set_busy_timeout(sqlite_schema.BUSY_MS)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as cause:
+            self._bear(cause)
+        reached(CrashPoint.STORE_CHECKPOINTED)
 
     def _stretch(self, connection: apsw.Connection) -> None:
         """Make the log as long as it will be, and keep it so when the database is closed."""
@@ -176,19 +158,33 @@ class SqliteWriter:
         # A look at its size opens nothing, and so drops no lock.
         if path.stat().st_size >= LOG_BYTES:
             return
-        with connection:
-            connection.execute("CREATE TABLE stretch (filler)")
-            connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (LOG_BYTES,))
-            connection.execute("DROP TABLE stretch")
+        try:
+            with connection:
+                connection.execute("CREATE TABLE stretch (filler)")
+                connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (LOG_BYTES,))
+                connection.execute("DROP TABLE stretch")
+        except apsw.FullError:
+            return  # It grows commit by commit.
         reached(CrashPoint.STORE_LOG_STRETCHED)
+        self._begin_log_anew(connection, apsw.SQLITE_CHECKPOINT_RESTART)
+
+    def _begin_log_anew(self, connection: apsw.Connection, mode: int) -> None:
         connection.set_busy_timeout(TRUNCATE_WAIT_MS)
         try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            connection.wal_checkpoint(mode=mode)
             self._log_pages = self._checked_pages = 0
-        except apsw.BusyError:
-            pass  # A reader is in the way; a later checkpoint does it.
+        except apsw.Error as cause:
+            self._bear(cause)
         finally:
             connection.set_busy_timeout(sqlite_schema.BUSY_MS)
+
+    def _bear(self, cause: apsw.Error) -> None:
+        """A checkpoint may wait: for a reader that is in its way, for room. Nothing is lost then,
+        and the rest is copied when the log has grown further. Any other error is raised.
+        """
+        if not isinstance(cause, apsw.BusyError) and not sqlite_schema.has_no_room(cause):
+            self._give_up(cause)
+            raise self._meaning(cause) or cause
 
     def load(self, workflow_id: str) -> Execution | None:
         """The execution with all its open activities and timers; None: never started."""
@@ -217,6 +213,8 @@ class SqliteWriter:
         if connection is not None:
             connection.set_wal_hook(None)
             connection.close()
+        if self._witness is not None:
+            self._witness.close()
 
     # --- within --------------------------------------------------------------
     def _owned(self) -> apsw.Connection:
@@ -227,6 +225,7 @@ class SqliteWriter:
     def _take_over(
         self,
         connection: apsw.Connection,
+        seen: list[witness.Seen],
         incarnation: str,
         wall_ms: int,
         boot_id: str,
@@ -235,6 +234,7 @@ class SqliteWriter:
         connection.execute("BEGIN IMMEDIATE")
         sqlite_schema.prepare(connection, self._data_dir)
         newest = sqlite_rows.load_newest(connection)
+        self._check_end(connection, newest, seen)
         earlier = connection.execute(
             "SELECT boot_id, base_ms FROM epochs ORDER BY epoch DESC LIMIT 1"
         ).fetchone()
@@ -247,12 +247,39 @@ class SqliteWriter:
             "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?)",
             (row.epoch, incarnation, boot_id, boot_ms, base_ms, now_ms),
         )
-        connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
+        sqlite_changes.write_row(connection, row)
         key = sqlite_rows.load_key(connection)
         reached(CrashPoint.STORE_EPOCH_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
-        self._seqs = _Seqs(connection)
+        self._seqs = sqlite_changes.Seqs(connection)
         return Opened(row.epoch, row.n, row.hash, base_ms, key), row
+
+    def _check_end(
+        self, connection: apsw.Connection, newest: rules.Newest, seen: list[witness.Seen]
+    ) -> None:
+        """Raise StoreBehind where the log does not end in the commit that it should end in."""
+        last = sqlite_rows.load_commit(connection, newest.n)
+        if last is not None and last.hash != next_hash(last.previous_hash, last.body):
+            raise StoreBehind(
+                f"commit {newest.n}, the last of the store in {self._data_dir}, is damaged; nothing"
+                f" was changed: restore a backup (perdure restore SRC --data {self._data_dir})"
+            )
+
+        def hash_of(n: int) -> bytes | None:
+            row = sqlite_rows.load_commit(connection, n)
+            return None if row is None else row.hash
+
+        witness.check(self._data_dir, seen, witness.Seen(newest.n, newest.hash), hash_of)
+
+    def _note(self, n: int, link: bytes) -> None:
+        """Commit `n` is durable."""
+        assert self._witness is not None
+        try:
+            self._witness(n, link)
+        except OSError as cause:
+            self._give_up(cause)
+            raise (self._meaning(cause) or cause) from cause
+        self._tell(n, link)
 
     def _on_log(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
@@ -273,80 +300,16 @@ class SqliteWriter:
             except apsw.Error as second:
                 cause.add_note(f"and the rollback failed: {second}")
 
-    def _locked(self) -> StoreError:
-        return StoreError(
-            f"another process holds the write lock of the store in {self._data_dir};"
-            " stop that one first"
-        )
-
-    # --- the rows of a commit ------------------------------------------------
-    def _write(self, connection: apsw.Connection, change: Change) -> None:
-        """All rows of `change`, in the caller's transaction: put first, then take away."""
-        many, seqs = connection.executemany, self._seqs
-        connection.execute(
-            _INSERT_COMMIT,
-            (change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body),
-        )
-        reached(CrashPoint.STORE_COMMIT_ROW_WRITTEN)
-        if change.started:
-            started = [sqlite_rows.started_row(seqs.add(e.workflow_id), e) for e in change.started]
-            many(_INSERT_EXECUTION, started)
-            reached(CrashPoint.STORE_EXECUTIONS_WRITTEN)
-        if change.events:
-            many(
-                _INSERT_EVENT,
-                [sqlite_rows.event_row(seqs[e.workflow_id], e) for e in change.events],
+    def _meaning(self, cause: BaseException, *, was_locked: bool = False) -> StoreError | None:
+        """What an error means to whoever runs the node; None where it says that itself."""
+        if isinstance(cause, apsw.BusyError) and was_locked:
+            return StoreError(
+                f"another process holds the write lock of the store in {self._data_dir};"
+                " stop that one first"
             )
-            reached(CrashPoint.STORE_EVENTS_WRITTEN)
-        if change.activities:
-            put = [sqlite_rows.activity_row(seqs[id_], one) for id_, one in change.activities]
-            many(_PUT_ACTIVITY, put)
-            reached(CrashPoint.STORE_ACTIVITIES_WRITTEN)
-        if change.activities_closed:
-            many(_DELETE_ACTIVITY, [(seqs[id_], one) for id_, one in change.activities_closed])
-        if change.timers:
-            many(_INSERT_TIMER, [(seqs[id_], one, due_ms) for id_, one, due_ms in change.timers])
-        if change.timers_closed:
-            many(_DELETE_TIMER, [(seqs[id_], one) for id_, one in change.timers_closed])
-        if change.touched:
-            self._update(connection, change.touched)
-
-    def _update(self, connection: apsw.Connection, touched: Iterable[Execution]) -> None:
-        going_on, ended = [], []
-        for one in touched:
-            if one.closed_ms is None:
-                going_on.append(sqlite_rows.open_row(self._seqs[one.workflow_id], one))
-            else:
-                ended.append(sqlite_rows.closed_row(self._seqs[one.workflow_id], one))
-                del self._seqs[one.workflow_id]  # It has ended; whoever asks again looks it up.
-        before = connection.total_changes()
-        if going_on:
-            connection.executemany(_UPDATE_OPEN, going_on)
-        if ended:
-            connection.executemany(_UPDATE_CLOSED, ended)
-        if connection.total_changes() - before != len(going_on) + len(ended):
-            raise StoreError("an execution that is closed already cannot go on")
-
-
-class _Seqs(dict[str, int]):
-    """The numbers of executions in this database; those not at hand are looked up."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__()
-        self._connection = connection
-        self._next = 1 + sqlite_rows.load_last_seq(connection)
-
-    def __missing__(self, workflow_id: str) -> int:
-        seq = sqlite_rows.find_seq(self._connection, workflow_id)
-        if seq is None:
-            raise StoreError(f"workflow {workflow_id} was never started")
-        if len(self) >= SEQS_KEPT:
-            self.clear()
-        self[workflow_id] = seq
-        return seq
-
-    def add(self, workflow_id: str) -> int:
-        """The number of a new execution."""
-        seq = self[workflow_id] = self._next
-        self._next += 1
-        return seq
+        if isinstance(cause, apsw.IOError | apsw.FullError):
+            return sqlite_schema.told(cause, self._data_dir / sqlite_schema.DATABASE_NAME)
+        if isinstance(cause, OSError):
+            kind = NoRoom if sqlite_schema.has_no_room(cause) else DiskFailed
+            return kind(f"cannot write in {self._data_dir}: {cause.strerror}")
+        return None

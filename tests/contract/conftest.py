@@ -45,7 +45,7 @@ FAILURE = Failure("Boom", "it broke", details={"code": 7}, cause=Failure("Inner"
 class Store(Protocol):
     """Anything that makes writers and readers of one store."""
 
-    def writer(self, witness: Callable[[int, bytes], None] = ...) -> Writer: ...
+    def writer(self, tell: Callable[[int, bytes], None] = ...) -> Writer: ...
     def reader(self) -> Reader: ...
 
 
@@ -53,8 +53,8 @@ class SqliteStore:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
-    def writer(self, witness: Callable[[int, bytes], None] = lambda n, link: None) -> Writer:
-        return SqliteWriter(self._data_dir, witness)
+    def writer(self, tell: Callable[[int, bytes], None] = lambda n, link: None) -> Writer:
+        return SqliteWriter(self._data_dir, tell)
 
     def reader(self) -> Reader:
         return SqliteReader(self._data_dir)
@@ -66,7 +66,7 @@ class Line:
     def __init__(
         self, store: Store, name: str = "history.1", wall_ms: int = WALL_MS, **opening: Any
     ) -> None:
-        self.writer = store.writer(**{k: opening.pop(k) for k in ("witness",) if k in opening})
+        self.writer = store.writer(**{k: opening.pop(k) for k in ("tell",) if k in opening})
         at: dict[str, Any] = {"boot_id": "boot-1", "boot_ms": BOOT_MS, **opening}
         self.opened = self.writer.open_epoch(name, wall_ms, **at)
         self.now_ms = self.opened.base_ms + at["boot_ms"]

@@ -159,13 +159,13 @@ def test_commits_are_read_after_a_number_and_up_to_a_limit(store):
     assert reader.newest() == 5
 
 
-def test_the_witness_hears_of_every_commit_once_it_is_durable(store):
+def test_whoever_wants_to_is_told_of_every_commit_once_it_is_durable(store):
     heard = []
 
-    def witness(n: int, link: bytes) -> None:
+    def tell(n: int, link: bytes) -> None:
         heard.append((n, link, store.reader().newest()))
 
-    line = Line(store, witness=witness)
+    line = Line(store, tell=tell)
     opened = (1, line.hash, 1)
     line.commit()
     assert heard == [opened, (2, line.hash, 2)]

@@ -14,8 +14,8 @@ import pytest
 from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change, StoredEvent
 from perdure.core.state import Execution, Status
-from perdure.store import sqlite_rows, sqlite_schema, sqlite_writer
-from perdure.store.protocol import StoreError, WorkflowFilter
+from perdure.store import sqlite_changes, sqlite_rows, sqlite_schema, sqlite_writer
+from perdure.store.protocol import DiskFailed, StoreError, WorkflowFilter
 from perdure.store.rules import Newest
 from perdure.store.sqlite import DATABASE_NAME, SqliteReader, SqliteWriter
 
@@ -230,7 +230,7 @@ def test_no_call_reads_what_it_does_not_need(tmp_path):
 
 
 def test_the_writer_remembers_only_executions_that_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_writer, "SEQS_KEPT", 2)
+    monkeypatch.setattr(sqlite_changes, "SEQS_KEPT", 2)
     writer = opened(tmp_path)
     many = [execution(str(number)) for number in range(5)]
     commit(writer, tmp_path, started=many)
@@ -355,7 +355,7 @@ def test_after_a_failed_sync_the_writer_is_over_and_the_store_whole(tmp_path, di
     writer = opened(tmp_path, vfs=VFS)
     commit(writer, tmp_path, started=[execution("before")])
     disk.fails = True
-    with pytest.raises(apsw.IOError):
+    with pytest.raises(DiskFailed):
         commit(writer, tmp_path, started=[execution("unknown")])
     disk.fails = False
     with pytest.raises(StoreError, match="has failed"):
@@ -378,7 +378,7 @@ def test_an_epoch_that_cannot_be_synced_is_not_opened(tmp_path, disk):
     opened(tmp_path, vfs=VFS).close()
     disk.fails = True
     writer = SqliteWriter(tmp_path, vfs=VFS)
-    with pytest.raises(apsw.IOError):
+    with pytest.raises(DiskFailed):
         writer.open_epoch("history.2", WALL_MS, "boot", 0)
     with pytest.raises(StoreError):
         writer.load("w")
