@@ -14,6 +14,8 @@ pytestmark = pytest.mark.process
 
 def test_a_node_refuses_to_start_on_a_store_that_has_lost_commits(hurt):
     node = hurt(workers=0)
+    with node.client() as client:
+        client.start_workflow("several", 0, workflow_id="w", request_id="r")
     node.kill_all()
     for name in ("perdure.db-wal", "perdure.db-shm"):
         (node.data / name).unlink()
@@ -30,6 +32,6 @@ def test_a_node_refuses_to_start_on_a_store_that_has_lost_commits(hurt):
     assert ended.returncode == 6
     assert ended.stdout == ""
     said = [line for line in ended.stderr.splitlines() if line.startswith("perdure: ")][-1]
-    assert "commits are lost" in said
+    assert "1 commits are lost" in said
     assert f"perdure restore --accept --data {node.data}" in said
     assert (node.data / "perdure.db").read_bytes() == before
