@@ -1,0 +1,268 @@
+"""The auditor's own reading of the log: workflow by workflow, record by record.
+
+Every record is held against what the records before it allow. What is wrong is reported under its
+number and then believed, so that one wrong record is not reported again by all that follow from it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chaos.auditor import names
+from chaos.auditor.endings import ENDING_RULES
+from chaos.auditor.findings import Findings
+from chaos.auditor.leases import LEASE_RULES
+from chaos.auditor.state import (
+    COMPLETED,
+    DEAD,
+    FAILED,
+    Closed,
+    Workflow,
+)
+
+Record = list[Any]
+STARTED = names.TAGS["WorkflowStarted"]
+WAKES = frozenset(
+    names.TAGS[name]
+    for name in ("WorkflowStarted", "TimerFired", "ActivityTaskCompleted", "ActivityTaskFailed")
+)
+# What only a workflow's own code may ask for.
+STEPS = frozenset(
+    names.TAGS[name]
+    for name in (
+        "ActivityTaskScheduled",
+        "ActivityTaskCancelled",
+        "TimerStarted",
+        "TimerCancelled",
+        "WorkflowCompleted",
+        "WorkflowFailed",
+    )
+)
+# These may stand for two events: the start of the attempt is the one before.
+DOUBLE = frozenset({names.TAGS["ActivityTaskCompleted"], names.TAGS["ActivityTaskFailed"]})
+EVENTS = frozenset(tag for tag, kind in names.KINDS.items() if kind.is_event)
+STARTED_MS_AT = 8
+AT_MS_AT = {
+    tag: kind.fields.index("at_ms") + 1
+    for tag, kind in names.KINDS.items()
+    if "at_ms" in kind.fields
+}
+# Ends of workflow tasks that say nothing about the workflow.
+UNCOUNTED = frozenset({"handed_back", "unknown_type"})
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def checksum(record: Record) -> int:
+    """32 bits over a record as the log has it; the same for an equal record."""
+    return zlib.crc32(_encode(record))
+
+
+class Fold:
+    """State of every workflow after the records so far."""
+
+    def __init__(self, found: Findings, base_n: int) -> None:
+        self.found = found
+        self.base_n = base_n
+        self.began_ms = 0  # When the present epoch began.
+        self.n = 0
+        self.at_ms = 0
+        self.workflows: dict[str, Workflow] = {}
+        self.records = 0
+        self.attempts = 0
+        self.scheduled = 0
+        self.skipped = 0  # Records about what a pruned log no longer tells.
+
+    def group(self, workflow_id: str, records: list[Record]) -> None:
+        """All that the present commit states about one workflow."""
+        workflow = self.workflows.get(workflow_id)
+        for record in records:
+            self.records += 1
+            problem = names.problem_of(record)
+            if problem:
+                self.found.add(13, self.where(workflow_id), problem)
+                if workflow is not None:
+                    workflow.is_tainted = True
+                continue
+            if workflow is None:
+                workflow = self._first(workflow_id, record)
+            elif record[0] == STARTED:
+                self.wrong(workflow, 6, "", "it is started a second time")
+                continue
+            self._record(workflow, record)
+        if workflow is not None and workflow.steps_due:
+            due, workflow.steps_due = workflow.steps_due, 0
+            self.wrong(workflow, 35, "", f"a workflow task issued {due} commands without an event")
+
+    def where(self, workflow_id: str, activity_id: str = "") -> str:
+        """The place of the present record, for people."""
+        item = f"{workflow_id}/{activity_id}" if activity_id else workflow_id
+        return f"commit {self.n}, {item}"
+
+    def wrong(self, workflow: Workflow, invariant: int, activity_id: str, what: str) -> None:
+        """Report the present record."""
+        workflow.is_tainted = True
+        self.found.add(invariant, self.where(workflow.workflow_id, activity_id), what)
+
+    # --- within ------------------------------------------------------------
+    def _first(self, workflow_id: str, record: Record) -> Workflow:
+        is_start = record[0] == STARTED
+        workflow = Workflow(workflow_id, is_partial=not is_start)
+        self.workflows[workflow_id] = workflow
+        if not is_start and self.base_n == 0:
+            kind = names.KINDS[record[0]].name
+            self.wrong(workflow, 34, "", f"{kind} stands before its WorkflowStarted")
+        return workflow
+
+    def _record(self, workflow: Workflow, record: Record) -> None:
+        tag = record[0]
+        try:
+            kind = names.KINDS[tag]
+            if workflow.status != "Running":
+                self._after_the_end(workflow, record, kind)
+                return
+            at = AT_MS_AT.get(tag)
+            if at is not None and record[at] != self.at_ms:
+                text = f"{kind.name} is of {record[at]}, its commit of {self.at_ms}"
+                self.wrong(workflow, 10, "", text)
+            if tag in EVENTS:
+                self._event(workflow, record, tag)
+            if tag in STEPS:
+                self._step(workflow, kind)
+            missing = len(kind.fields) + 1 - len(record)
+            full = record + [None] * missing if missing > 0 else record
+            RULES[tag](self, workflow, full)
+        except Exception as problem:  # noqa: BLE001 - whatever its bytes are, they are reported
+            self.wrong(workflow, 13, "", f"a record of kind {tag} makes no sense: {problem!r}")
+
+    def _after_the_end(self, workflow: Workflow, record: Record, kind: names.Kind) -> None:
+        has_token = "grant" in kind.fields and kind.name != "LeaseGranted"
+        number = 17 if has_token else 34
+        self.wrong(workflow, number, "", f"{kind.name} follows the end of the workflow")
+        if kind.is_event:
+            workflow.events.append(record[1] << 32 | checksum(record))
+
+    def _event(self, workflow: Workflow, record: Record, tag: int) -> None:
+        event_id = record[1]
+        last = workflow.last_event_id
+        if last is not None:
+            is_double = tag in DOUBLE and record[STARTED_MS_AT] is not None
+            expected = last + (2 if is_double else 1)
+            if event_id != expected:
+                self.wrong(workflow, 34, "", f"event {event_id} stands where {expected} belongs")
+        workflow.last_event_id = event_id
+        if tag in WAKES:
+            workflow.last_wake_id = event_id
+        workflow.events.append(event_id << 32 | checksum(record))
+
+    def _step(self, workflow: Workflow, kind: names.Kind) -> None:
+        if workflow.commands is None:
+            return
+        if workflow.steps_due <= 0:
+            self.wrong(workflow, 35, "", f"{kind.name} is no command of a workflow task")
+            return
+        workflow.steps_due -= 1
+
+
+# --- the workflow -----------------------------------------------------------
+def _started(fold: Fold, workflow: Workflow, record: Record) -> None:
+    workflow.workflow_type, workflow.task_queue = record[3], record[4]
+    workflow.request_id, workflow.digest = record[6], record[7]
+    workflow.started_ms, workflow.started_n = record[2], fold.n
+
+
+def _ended(fold: Fold, workflow: Workflow, record: Record) -> None:
+    workflow.status = COMPLETED if record[0] == names.TAGS["WorkflowCompleted"] else FAILED
+    workflow.closed_ms = record[2]
+    for activity_id, activity in workflow.activities.items():
+        workflow.closed[activity_id] = Closed(
+            activity.activity_type, activity.grants, "left open", None
+        )
+    workflow.activities.clear()
+    workflow.timers.clear()
+    workflow.timers_gone.clear()
+
+
+def _task_completed(fold: Fold, workflow: Workflow, record: Record) -> None:
+    consumed, commands = record[1], record[2]
+    if workflow.consumed is not None and workflow.commands is not None:
+        last = workflow.last_event_id or 0
+        if not workflow.consumed < consumed <= last:
+            text = f"a workflow task read up to event {consumed}, of {last},"
+            fold.wrong(workflow, 35, "", f"{text} from {workflow.consumed}")
+        elif not workflow.task_ready:
+            waits = any(one.state == DEAD for one in workflow.activities.values())
+            fold.wrong(workflow, 31 if waits else 35, "", "a workflow task ran that nothing woke")
+        if commands < workflow.commands:
+            text = f"the count of commands fell from {workflow.commands} to {commands}"
+            fold.wrong(workflow, 35, "", text)
+        workflow.steps_due = max(0, commands - workflow.commands)
+    workflow.consumed, workflow.commands = consumed, commands
+    workflow.task_failures, workflow.task_due_ms = 0, 0
+    workflow.task_failure, workflow.task_reason = None, ""
+
+
+def _task_failed(fold: Fold, workflow: Workflow, record: Record) -> None:
+    _, at_ms, reason, failure, failures, due_ms = record[:6]
+    expected = workflow.task_failures + (reason not in UNCOUNTED)
+    if failures != expected and not workflow.is_partial:
+        fold.wrong(workflow, 35, "", f"{failures} failed workflow tasks in a row, not {expected}")
+    if due_ms < at_ms:
+        fold.wrong(workflow, 35, "", "a failed workflow task is due before it failed")
+    workflow.task_failures, workflow.task_due_ms = failures, due_ms
+    workflow.task_failure, workflow.task_reason = failure, reason
+
+
+# --- timers -----------------------------------------------------------------
+def _timer_started(fold: Fold, workflow: Workflow, record: Record) -> None:
+    timer_id = record[3]
+    if timer_id in workflow.timers or timer_id in workflow.timers_gone:
+        fold.wrong(workflow, 27, "", f"timer {timer_id} is started twice")
+    if record[4] < record[2]:
+        fold.wrong(workflow, 27, "", f"timer {timer_id} is due before it starts")
+    workflow.timers[timer_id] = record[4]
+
+
+def _timer_fired(fold: Fold, workflow: Workflow, record: Record) -> None:
+    timer_id = record[3]
+    due_ms = workflow.timers.pop(timer_id, None)
+    if due_ms is None:
+        known = timer_id in workflow.timers_gone
+        if known or not workflow.is_partial:
+            text = "fires a second time" if known else "fires and was never started"
+            fold.wrong(workflow, 27, "", f"timer {timer_id} {text}")
+    elif record[2] < due_ms:
+        fold.wrong(workflow, 27, "", f"timer {timer_id} fires {due_ms - record[2]} ms early")
+    workflow.timers_gone.add(timer_id)
+
+
+def _timer_cancelled(fold: Fold, workflow: Workflow, record: Record) -> None:
+    timer_id, noop = record[3], record[4]
+    runs = workflow.timers.pop(timer_id, None) is not None
+    if runs == noop and not workflow.is_partial:
+        text = "as if it were over" if runs else "though it did not run"
+        fold.wrong(workflow, 27, "", f"timer {timer_id} is cancelled {text}")
+    workflow.timers_gone.add(timer_id)
+
+
+RULES: dict[int, Callable[[Fold, Workflow, Record], None]] = {
+    **LEASE_RULES,
+    **ENDING_RULES,
+}
+RULES |= {
+    names.TAGS[name]: rule
+    for name, rule in {
+        "WorkflowStarted": _started,
+        "WorkflowCompleted": _ended,
+        "WorkflowFailed": _ended,
+        "WorkflowTaskCompleted": _task_completed,
+        "WorkflowTaskFailed": _task_failed,
+        "TimerStarted": _timer_started,
+        "TimerFired": _timer_fired,
+        "TimerCancelled": _timer_cancelled,
+    }.items()
+}

@@ -1,0 +1,109 @@
+"""Any store that has a Reader, as the auditor reads tables: for engines in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chaos.auditor.source import (
+    ActivityRow,
+    EpochRow,
+    EventRow,
+    ExecutionRow,
+    TimerRow,
+    TombstoneRow,
+)
+from perdure.core.state import Execution
+from perdure.store.protocol import Reader, WorkflowFilter
+
+PAGE = 500
+PAGE_BYTES = 16 * 1024 * 1024
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class ReaderTables:
+    """What a Reader shows, as of the moment of the first question; nobody may write meanwhile."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._all: list[Execution] | None = None
+
+    def _executions(self) -> list[Execution]:
+        if self._all is None:
+            whole = {one.workflow_id: one for one in self._reader.open_state()[1]}
+            found: list[Execution] = []
+            page: str | None = None
+            while True:
+                some, page = self._reader.list_workflows(WorkflowFilter(), PAGE, page)
+                found += [whole.get(one.workflow_id, one) for one in some]
+                if page is None:
+                    break
+            self._all = found
+        return self._all
+
+    def epochs(self) -> Iterator[EpochRow]:
+        """None: a Reader does not show them."""
+        return iter(())
+
+    def executions(self) -> Iterator[ExecutionRow]:
+        """Every execution."""
+        for one in self._executions():
+            failure = one.task_failure
+            encoded = None if failure is None else _encode(failure)
+            fields = {
+                name: getattr(one, name) for name in ExecutionRow._fields if name != "task_failure"
+            }
+            yield ExecutionRow(**fields, task_failure=encoded)
+
+    def events(self) -> Iterator[EventRow]:
+        """Every event; the columns are those of its record, for a Reader shows no others."""
+        for one in self._executions():
+            after = 0
+            while True:
+                bodies = self._reader.events(one.workflow_id, after, PAGE, PAGE_BYTES)
+                if not bodies:
+                    break
+                for body in bodies:
+                    row = _event(one.workflow_id, body)
+                    yield row
+                    after = row.event_id
+
+    def activities(self) -> Iterator[ActivityRow]:
+        """Every open activity."""
+        for one in self._executions():
+            for activity in one.activities.values():
+                newest = activity.failures_newest
+                yield ActivityRow(
+                    one.workflow_id,
+                    activity.activity_id,
+                    activity.state.value,
+                    activity.activity_type,
+                    newest[-1].failure.type if newest else None,
+                    activity.attempt,
+                    _encode(activity),
+                )
+
+    def timers(self) -> Iterator[TimerRow]:
+        """Every running timer."""
+        for one in self._executions():
+            for timer_id, due_ms in one.timers.items():
+                yield TimerRow(one.workflow_id, timer_id, due_ms)
+
+    def tombstones(self) -> Iterator[TombstoneRow]:
+        """None: a Reader does not show them."""
+        return iter(())
+
+
+def _event(workflow_id: str, body: bytes) -> EventRow:
+    from chaos.auditor.names import KINDS
+
+    record = _decode(body)
+    kind = KINDS[record[0]]
+    closes = record[3] if kind.name in ("ActivityTaskCompleted", "ActivityTaskFailed") else None
+    request_id = None
+    if kind.fields[-1] == "request_id" and record[-1] is not None and len(record) > kind.required:
+        request_id = f"{kind.name}/{record[-1]}"
+    return EventRow(workflow_id, record[1], record[2], kind.name, body, closes, request_id)

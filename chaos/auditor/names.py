@@ -1,0 +1,235 @@
+"""What stands where in the bytes of the store: the auditor's own table of names.
+
+Deliberately not taken from the engine's classes: an auditor that decoded with them would agree with
+whatever they say. tests/chaos/auditor holds this table against the engine's, so that a new kind of
+record, or a new field, must be looked at here before it can be released.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of record: its fields behind the tag, how many the oldest format wrote, and where
+    within the whole record a payload stands that may be kept by reference (0: nowhere).
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    required: int
+    payload: int = 0
+
+    @property
+    def is_event(self) -> bool:
+        """True where it belongs to the workflow's own history."""
+        return self.fields[0] == "event_id"
+
+
+KINDS: dict[int, Kind] = {
+    1: Kind(
+        "WorkflowStarted",
+        ("event_id", "at_ms", "workflow_type", "task_queue", "input", "request_id", "digest"),
+        7,
+        payload=5,
+    ),
+    2: Kind("WorkflowCompleted", ("event_id", "at_ms", "result"), 3, payload=3),
+    3: Kind("WorkflowFailed", ("event_id", "at_ms", "failure"), 3),
+    4: Kind("WorkflowTaskCompleted", ("consumed", "commands"), 2),
+    5: Kind("WorkflowTaskFailed", ("at_ms", "reason", "failure", "failures", "due_ms"), 5),
+    6: Kind("TimerStarted", ("event_id", "at_ms", "timer_id", "due_ms"), 4),
+    7: Kind("TimerFired", ("event_id", "at_ms", "timer_id"), 3),
+    8: Kind("TimerCancelled", ("event_id", "at_ms", "timer_id", "noop"), 4),
+    9: Kind(
+        "ActivityTaskScheduled",
+        ("event_id", "at_ms", "activity_id", "activity_type", "input", "options"),
+        6,
+        payload=5,
+    ),
+    10: Kind(
+        "ActivityTaskCompleted",
+        (
+            "event_id",
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "attempt",
+            "result",
+            "started_ms",
+            "worker_id",
+            "request_id",
+        ),
+        9,
+        payload=7,
+    ),
+    11: Kind(
+        "ActivityTaskFailed",
+        (
+            "event_id",
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "attempt",
+            "failure",
+            "started_ms",
+            "worker_id",
+            "request_id",
+        ),
+        9,
+    ),
+    12: Kind("ActivityTaskCancelled", ("event_id", "at_ms", "activity_id", "noop"), 4),
+    13: Kind(
+        "ActivityDeadLettered",
+        (
+            "event_id",
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "attempt",
+            "failure",
+            "worker_id",
+            "details",
+            "beat",
+        ),
+        10,
+        payload=9,
+    ),
+    14: Kind(
+        "ActivityRedriven", ("event_id", "at_ms", "activity_id", "generation", "request_id"), 5
+    ),
+    15: Kind(
+        "LeaseGranted",
+        (
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "attempt",
+            "worker_id",
+            "session",
+            "deadline_ms",
+            "attempt_deadline_ms",
+            "poll_id",
+        ),
+        9,
+    ),
+    16: Kind(
+        "HeartbeatRecorded",
+        ("at_ms", "activity_id", "generation", "grant", "beat", "details", "deadline_ms"),
+        7,
+        payload=6,
+    ),
+    17: Kind(
+        "LeaseReleased",
+        (
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "reason",
+            "due_ms",
+            "uncharged",
+            "details",
+            "beat",
+        ),
+        9,
+        payload=8,
+    ),
+    18: Kind(
+        "RetryScheduled",
+        (
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "attempt",
+            "failure",
+            "delay_ms",
+            "due_ms",
+            "worker_id",
+            "details",
+            "beat",
+        ),
+        11,
+        payload=10,
+    ),
+}
+
+TAGS: dict[str, int] = {kind.name: tag for tag, kind in KINDS.items()}
+
+BODY = ("n", "epoch", "at_ms", "groups", "opened")
+BODY_REQUIRED = 4
+OPTIONS = (
+    "retry",
+    "task_queue",
+    "start_to_close_ms",
+    "heartbeat_ms",
+    "schedule_to_start_ms",
+    "schedule_to_close_ms",
+    "priority",
+    "on_exhausted",
+)
+POLICY = (
+    "initial_ms",
+    "backoff",
+    "max_interval_ms",
+    "max_attempts",
+    "non_retryable",
+    "min_interval_ms",
+)
+ACTIVITY = (
+    "activity_id",
+    "activity_type",
+    "input",
+    "options",
+    "scheduled_event_id",
+    "scheduled_ms",
+    "generation",
+    "generation_ms",
+    "leased_in_generation",
+    "last_granted_ms",
+    "state",
+    "attempt",
+    "grant",
+    "due_ms",
+    "lease",
+    "details",
+    "beat",
+    "last_heartbeat_ms",
+    "failures_first",
+    "failures_newest",
+    "failures_count",
+    "deaths_in_a_row",
+    "uncharged_in_a_row",
+    "redrives",
+    "dead_ms",
+    "last_end",
+    "handed_back",
+)
+LEASE = (
+    "worker_id",
+    "session",
+    "granted_ms",
+    "deadline_ms",
+    "attempt_deadline_ms",
+    "poll_id",
+    "granted_n",
+)
+
+REFERENCE_FROM_BYTES = 1_024
+"""A payload longer than this stands in the log as its length and digest."""
+
+
+def problem_of(record: Any) -> str:
+    """What is wrong with the shape of a decoded record, or an empty text."""
+    if not isinstance(record, list) or not record or type(record[0]) is not int:
+        return "is no record"
+    kind = KINDS.get(record[0])
+    if kind is None:
+        return f"is of kind {record[0]}, which nobody knows"
+    if len(record) - 1 < kind.required:
+        return f"{kind.name} has {len(record) - 1} fields of {kind.required}"
+    return ""

@@ -1,0 +1,149 @@
+"""The embedded store as the auditor reads it: its own statements, in one read transaction."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from chaos.auditor.findings import Findings
+from chaos.auditor.log import GENESIS, Base
+from chaos.auditor.source import (
+    ActivityRow,
+    EpochRow,
+    EventRow,
+    ExecutionRow,
+    TimerRow,
+    TombstoneRow,
+)
+
+DATABASE = "perdure.db"
+BUSY_MS = 10_000
+_EXECUTION = ", ".join(ExecutionRow._fields)
+
+
+class NoStore(Exception):
+    """There is no store where one was looked for."""
+
+
+class LogRow(NamedTuple):
+    """One row of the log."""
+
+    n: int
+    epoch: int
+    at_ms: int
+    previous_hash: bytes
+    hash: bytes
+    body: bytes
+
+
+class SqliteStore:
+    """One consistent view of a store, also of one that a node is writing to.
+
+    NoStore where there is none. A page that can't be read ends an iteration and is a violation of
+    invariant 13.
+    """
+
+    def __init__(self, data_dir: Path, found: Findings) -> None:
+        path = data_dir / DATABASE
+        if not path.is_file():
+            raise NoStore(f"there is no store in {data_dir}")
+        self._found = found
+        uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+        try:
+            self._connection = apsw.Connection(
+                uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            )
+        except apsw.Error as problem:
+            raise NoStore(f"cannot open {path}: {problem}") from problem
+        self._connection.set_busy_timeout(BUSY_MS)
+        self._meta: dict[str, Any] = {}
+        try:
+            self._connection.execute("PRAGMA query_only = ON")
+            self._connection.execute("PRAGMA cell_size_check = ON")
+            self._connection.execute("BEGIN")
+            self._meta = dict(self._connection.execute("SELECT name, value FROM meta"))
+        except (apsw.Error, UnicodeDecodeError) as problem:
+            found.add(13, "meta", f"can't be read: {problem}")
+
+    def base(self) -> Base:
+        """Where the log begins."""
+        n, link = self._meta.get("base_n", 0), self._meta.get("base_hash", GENESIS)
+        if isinstance(n, int) and isinstance(link, bytes):
+            return Base(n, link)
+        self._found.add(13, "meta", "the base of the log makes no sense")
+        return Base()
+
+    def key(self) -> bytes | None:
+        """The key of the store's tokens."""
+        key = self._meta.get("key")
+        return key if isinstance(key, bytes) else None
+
+    def commits(self) -> Iterator[LogRow]:
+        """The log, in order."""
+        columns = ", ".join(LogRow._fields)
+        for row in self._rows("commits", f"SELECT {columns} FROM commits ORDER BY n"):
+            yield LogRow(*row)
+
+    def epochs(self) -> Iterator[EpochRow]:
+        """Every epoch."""
+        for row in self._rows("epochs", "SELECT epoch, incarnation, now_ms FROM epochs"):
+            yield EpochRow(*row)
+
+    def executions(self) -> Iterator[ExecutionRow]:
+        """Every execution."""
+        for row in self._rows("executions", f"SELECT {_EXECUTION} FROM executions ORDER BY seq"):
+            yield ExecutionRow(*row)
+
+    def events(self) -> Iterator[EventRow]:
+        """Every event, execution by execution."""
+        query = (
+            "SELECT e.workflow_id, v.event_id, v.at_ms, v.kind, v.body, v.closes, v.request_id"
+            " FROM events AS v LEFT JOIN executions AS e USING (seq) ORDER BY v.seq, v.event_id"
+        )
+        for row in self._rows("events", query):
+            yield EventRow(*row)
+
+    def activities(self) -> Iterator[ActivityRow]:
+        """Every open activity."""
+        query = (
+            "SELECT e.workflow_id, a.activity_id, a.state, a.activity_type, a.failure_type,"
+            " a.attempt, a.body FROM activities AS a LEFT JOIN executions AS e USING (seq)"
+        )
+        for row in self._rows("activities", query):
+            yield ActivityRow(*row)
+
+    def timers(self) -> Iterator[TimerRow]:
+        """Every running timer."""
+        query = (
+            "SELECT e.workflow_id, t.timer_id, t.due_ms"
+            " FROM timers AS t LEFT JOIN executions AS e USING (seq)"
+        )
+        for row in self._rows("timers", query):
+            yield TimerRow(*row)
+
+    def tombstones(self) -> Iterator[TombstoneRow]:
+        """Every tombstone."""
+        query = "SELECT workflow_id, digest, closed_ms FROM tombstones"
+        for row in self._rows("tombstones", query):
+            yield TombstoneRow(*row)
+
+    def check_pages(self) -> None:
+        """Have SQLite look at its own structure, indexes included."""
+        for (text,) in self._rows("database", "PRAGMA integrity_check(20)"):
+            if text != "ok":
+                self._found.add(13, "database", str(text))
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        self._connection.close()
+
+    def _rows(self, what: str, query: str) -> Iterator[Any]:
+        # A damaged text makes the driver raise UnicodeDecodeError.
+        try:
+            yield from self._connection.execute(query)
+        except (apsw.Error, UnicodeDecodeError) as problem:
+            self._found.add(13, what, f"can't be read: {problem}")
