@@ -47,6 +47,7 @@ class NodeProcess:
         slots: int,
         environment: Mapping[str, str] | None = None,
         python_path: str | None = None,
+        seed: int | None = None,
     ) -> None:
         self.directory = directory
         self.data = directory / ".perdure"
@@ -64,6 +65,8 @@ class NodeProcess:
             "--data",
             str(self.data),
         ]
+        if seed is not None:
+            self._command += ["--seed", str(seed)]
         self._environment = {**os.environ, **(environment or {})}
         if python_path is not None:
             # In front of what the caller has: the same perdure runs there as here.
@@ -71,6 +74,7 @@ class NodeProcess:
             paths = [python_path, rest] if rest else [python_path]
             self._environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._process: subprocess.Popen[bytes] | None = None
+        self._launched = 0.0
 
     def __enter__(self) -> NodeProcess:
         return self
@@ -86,7 +90,12 @@ class NodeProcess:
 
     def start(self) -> str:
         """Starts the node and waits until it serves; its first endpoint. Raises NodeTrouble."""
-        began = time.monotonic()
+        self.launch()
+        return self.await_ready()
+
+    def launch(self) -> None:
+        """Starts the node, and does not wait for it."""
+        self._launched = time.monotonic()
         self.starts += 1
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -101,8 +110,11 @@ class NodeProcess:
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
             )
-        line = self._ready_line(began + READY_S)
-        self.ready_ms.append(int((time.monotonic() - began) * 1_000))
+
+    def await_ready(self) -> str:
+        """Waits until the node that was launched serves; its first endpoint. Raises NodeTrouble."""
+        line = self._ready_line(self._launched + READY_S)
+        self.ready_ms.append(int((time.monotonic() - self._launched) * 1_000))
         return line.split()[1]
 
     def _ready_line(self, deadline: float) -> str:
@@ -156,6 +168,17 @@ class NodeProcess:
         assert self._process is not None
         self._process.wait(GONE_S)
         self._close_pipe()
+
+    def kill_root(self) -> list[psutil.Process]:
+        """SIGKILLs the root alone; those of the others that are still there after 10 s."""
+        others = self.processes()[1:]
+        self._kill(self.processes()[:1])
+        self._close_pipe()
+        return _wait_gone(others, GONE_S)
+
+    def end(self, processes: Iterable[psutil.Process]) -> None:
+        """SIGKILLs these, and waits until they are gone."""
+        self._kill(list(processes))
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
         hit = False

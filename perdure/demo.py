@@ -107,8 +107,8 @@ def ledger_path(path: str | None = None) -> str:
     return str(Path(path or os.environ.get(LEDGER_VARIABLE) or LEDGER_DEFAULT).absolute())
 
 
-def _ledger(path: str | None) -> Ledger:
-    """One ledger a process and file."""
+def open_ledger(path: str | None) -> Ledger:
+    """The ledger at `ledger_path(path)`, one a process and file."""
     where = (os.getpid(), ledger_path(path))
     with _ledgers_lock:
         if where not in _ledgers:
@@ -128,7 +128,7 @@ def flaky_step(fail_rate: float, work_ms: int, ledger: str | None, seed: int) ->
     chance.
     """
     key, attempt, token = activity.idempotency_key(), activity.attempt(), activity.task_token()
-    book = _ledger(ledger)
+    book = open_ledger(ledger)
     run = book.began(key, attempt, token)
     luck = chance(seed, key, attempt)
     time.sleep(work_ms / 2_000)

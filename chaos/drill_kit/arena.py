@@ -47,7 +47,12 @@ class Arena:
     # --- time and chance ---------------------------------------------------------
     def dice(self, name: str) -> random.Random:
         """A stream of chance of its own: the same for the same seed and name."""
-        return random.Random(f"{self.options.seed}/{name}")
+        return self.dice_of(self.options.seed, name)
+
+    @staticmethod
+    def dice_of(seed: int, name: str) -> random.Random:
+        """The stream of chance that an arena of this seed has under that name."""
+        return random.Random(f"{seed}/{name}")
 
     def over(self) -> bool:
         """Whether the time limit of the drill is reached."""
@@ -71,7 +76,12 @@ class Arena:
         directory = self.directory / name
         directory.mkdir(exist_ok=True)
         node = NodeProcess(
-            directory, apps=apps, workers=workers, slots=slots, environment=environment
+            directory,
+            apps=apps,
+            workers=workers,
+            slots=slots,
+            environment=environment,
+            seed=self.options.seed,
         )
         self.nodes.append(node)
         self._stack.callback(node.stop)

@@ -190,18 +190,30 @@ class Load:
             self.arena.recoveries_ms.append(run.began_ms - fault.at_ms)
 
     def _report_stale(self) -> None:
-        """Reports, as a worker would that came back from the dead, with every dead token once."""
+        """Does with every dead token once what a worker would that came back from the dead."""
         for _ in range(min(STALE_AT_ONCE, len(self._stale))):
             run = self._stale[0]
             try:
-                self._impatient.complete_activity_task(run.token, "a report from the dead")
-            except (FailedPrecondition, NotFound):
-                self.stale_refused += 1
+                accepted = [
+                    what for what in ("heartbeat", "report") if self._from_the_dead(what, run)
+                ]
             except PerdureError:
                 return  # Not answered: the node is busy or gone; the token is tried again.
-            else:
-                self.arena.violate(f"a stale report was accepted: {run.key} #{run.attempt}")
+            for what in accepted:
+                self.arena.violate(f"a stale {what} was accepted: {run.key} #{run.attempt}")
+            self.stale_refused += not accepted
             self._stale.popleft()
+
+    def _from_the_dead(self, what: str, run: Run) -> bool:
+        """Whether a heartbeat or a report with a dead token is taken."""
+        try:
+            if what == "heartbeat":
+                self._impatient.record_heartbeat(run.token, "a heartbeat from the dead")
+            else:
+                self._impatient.complete_activity_task(run.token, "a report from the dead")
+        except (FailedPrecondition, NotFound):
+            return False
+        return True
 
     def _count_completed(self) -> None:
         if time.monotonic() - self._counted_at < COUNT_EVERY_S:

@@ -29,7 +29,7 @@ def rows(report: Report) -> list[tuple[str, Any]]:
         recovery = (
             f"median {length(report.recovery_ms.median)}, longest {length(report.recovery_ms.max)}"
         )
-        kept.append(("from a kill to the next attempt", recovery))
+        kept.append(("from a kill to the recovery", recovery))
     kept += [(name, shown(value)) for name, value in report.figures.items()]
     if (asked := report.operations).ok + asked.refused + asked.unknown:
         counts = {"ok": asked.ok, "refused": asked.refused, "unknown": asked.unknown}

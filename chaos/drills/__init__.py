@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from chaos.drill_kit import Drill
-from chaos.drills import flaky
+from chaos.drills import actors, flaky, hang, node
 
-DRILLS: dict[str, Drill] = {drill.name: drill for drill in (flaky.DRILL,)}
+DRILLS: dict[str, Drill] = {
+    drill.name: drill for drill in (flaky.DRILL, actors.DRILL, node.DRILL, hang.DRILL)
+}

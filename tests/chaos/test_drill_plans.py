@@ -1,0 +1,61 @@
+"""What a seed makes of each drill."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chaos.drill_kit import Options
+from chaos.drill_kit.lanes import CORE
+from chaos.drills import DRILLS, actors, hang, node
+from chaos.workload import HEARTBEAT_MS, LEASE_MS
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("plan", [actors.plan, node.plan])
+def test_a_seed_repeats_its_plan_and_another_does_not(plan):
+    options = [Options(seed=seed, kills=10, server_restarts=9) for seed in (5, 5, 6)]
+    first, again, other = (plan(each) for each in options)
+    assert first == again != other
+
+
+def test_every_actor_is_hit_equally_often_and_some_blows_follow_the_one_before_closely():
+    for seed in SEEDS:
+        blows = actors.plan(Options(seed=seed, kills=25))
+        assert Counter(blow.role for blow in blows) == dict.fromkeys(CORE, 5)
+        assert any(blow.after_s < 2 * actors.CLOSE_S for blow in blows)
+
+
+def test_a_soak_of_the_actors_lasts_about_its_minutes():
+    blows = actors.plan(Options(seed=1, kills=600, minutes=60))
+    assert 0.9 * 3_600 < sum(blow.after_s for blow in blows) < 1.1 * 3_600
+
+
+def test_a_node_dies_in_every_way_equally_often():
+    for seed in SEEDS:
+        kinds = Counter(blow.kind for blow in node.plan(Options(seed=seed, server_restarts=9)))
+        assert kinds == dict.fromkeys(node.KINDS, 3)
+
+
+def test_a_worker_stands_still_past_every_lease_and_each_actor_for_one_to_six_seconds():
+    plans = [hang.plan(seed) for seed in SEEDS]
+    assert plans[0] == hang.plan(0)
+    assert plans[0] != plans[1]
+    for stops in plans:
+        assert {stop.role for stop in stops} == {hang.WORKER, *CORE}
+        for stop in stops:
+            if stop.role == hang.WORKER:
+                assert stop.length_s * 1_000 > max(HEARTBEAT_MS, LEASE_MS)
+            else:
+                assert 1 <= stop.length_s <= 6
+
+
+def test_every_drill_says_what_it_does_when_it_proves_nothing_and_what_it_takes():
+    for name, drill in DRILLS.items():
+        assert drill.name == name
+        assert drill.does
+        assert drill.inconclusive
+        assert set(drill.takes) <= set(Options.__struct_fields__) - {"seed"}
+        assert drill.defaults.time_s <= 115
