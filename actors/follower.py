@@ -18,6 +18,8 @@ from perdure.crash_points import CrashPoint, reached
 from perdure.store.protocol import Reader
 
 COMMITS_A_READ = 1_000
+# Either our hello or its answer got lost: without them nothing of the log would ever come.
+HELLO_AGAIN_MS = 1_000
 from_history = msgspec.msgpack.Decoder(list[FromHistory])
 
 
@@ -33,6 +35,8 @@ class Follower(Mailbox):
         super().__init__(*args)
         self.reached = 0  # The newest commit that was applied.
         self._loaded = False
+        self._hello_ms: int | None = None  # When history is greeted again, if it has not answered.
+        self._welcomed_by = ""
         self._early: list[Feed] = []
 
     # --- what subclasses override -------------------------------------------
@@ -52,15 +56,31 @@ class Follower(Mailbox):
     def on_peer(self, role: str, incarnation: str) -> None:
         """Greet a new history; everything else waits for its Welcome."""
         if role == HISTORY:
-            hello = Hello(
-                self.role,
-                self.boot.incarnation,
-                self.boot.node,
-                PROTOCOL_VERSION,
-                follow=True,
-                only_dead_letters=self.only_dead_letters,
-            )
-            self.send(HISTORY, hello)
+            self._greet()
+
+    def _greet(self) -> None:
+        self._hello_ms = self.now_ms() + HELLO_AGAIN_MS
+        hello = Hello(
+            self.role,
+            self.boot.incarnation,
+            self.boot.node,
+            PROTOCOL_VERSION,
+            follow=True,
+            only_dead_letters=self.only_dead_letters,
+        )
+        self.send(HISTORY, hello)
+
+    def next_timer_ms(self) -> int | None:
+        """When to greet history again."""
+        return self._hello_ms
+
+    def on_timer(self, now_ms: int) -> None:
+        """Greet history again, if it has not answered for so long."""
+        if self._hello_ms is None or self._hello_ms > now_ms:
+            return
+        self._hello_ms = None
+        if HISTORY in self.peers:
+            self._greet()
 
     def on_message(self, sender: str, head: bytes, message: Any) -> None:
         """Take what belongs to the feed, pass on the rest."""
@@ -78,6 +98,9 @@ class Follower(Mailbox):
                 self.on_other(sender, head, message)
 
     def _on_welcome(self, message: Welcome) -> None:
+        if message.incarnation != self.peers.get(HISTORY):
+            return  # Of one that has died meanwhile.
+        self._hello_ms = None
         self.base_ms = message.base_ms
         if not self._loaded:
             self.reader = self.host.reader(self.boot.data_dir)
@@ -93,7 +116,9 @@ class Follower(Mailbox):
             self.ready()
         if message.n > self.reached:
             self._read_log()
-        self.on_history(message.incarnation)
+        if message.incarnation != self._welcomed_by:
+            self._welcomed_by = message.incarnation
+            self.on_history(message.incarnation)
 
     def _on_feed(self, message: Feed) -> None:
         if not self._loaded:

@@ -77,7 +77,8 @@ class Proposer(Follower):
             self.send(HISTORY, ask)
 
     def ask_again(self, now_ms: int) -> None:
-        """Send again what has waited too long for its answer."""
+        """Send again what has waited too long for its answer, a greeting of history included."""
+        Follower.on_timer(self, now_ms)
         for ask in self.asks.due(now_ms):
             self.send(HISTORY, ask)
 
@@ -155,8 +156,6 @@ class Proposer(Follower):
         return session
 
     def earliest(self, at_ms: int | None) -> int | None:
-        """The earlier of `at_ms` and the time to ask again; None where there is neither."""
-        again_ms = self.asks.next_ms()
-        if at_ms is None or again_ms is None:
-            return again_ms if at_ms is None else at_ms
-        return min(at_ms, again_ms)
+        """The earliest of `at_ms` and the times to ask again; None where there is none."""
+        times = (at_ms, self.asks.next_ms(), Follower.next_timer_ms(self))
+        return min((each for each in times if each is not None), default=None)

@@ -116,13 +116,17 @@ class Surroundings:
         return not self.sockets[name].poll(0)
 
     # --- history --------------------------------------------------------------------
-    def begin(self, name: str = "history.1") -> None:
-        """Let the actor meet this history, and be ready."""
+    def meet(self, name: str = "history.1") -> None:
+        """Let the actor greet this history, which does not answer."""
         self.listen(name, name)
         peers = ((links.HISTORY, name, f"ipc://{self.tmp}/{name}"),)
         self.say("root", links.Peers(peers))
         [hello] = self.hear(name, _to_history)
         assert hello.follow
+
+    def begin(self, name: str = "history.1") -> None:
+        """Let the actor meet this history, and be ready."""
+        self.meet(name)
         self.feeds.clear()
         self.concerns.clear()
         self.say(name, links.Welcome(name, 1, self.ledger.n, self.base_ms))
