@@ -22,6 +22,7 @@ import msgspec
 
 from chaos.auditor import histories as client_histories
 from chaos.auditor import ledgers as effect_ledgers
+from chaos.auditor import sqlite
 from chaos.auditor.coverage import COVERAGE
 from chaos.auditor.effects import LedgerCheck
 from chaos.auditor.findings import AuditReport, Findings, Operations, Violation
@@ -69,6 +70,12 @@ class Auditor:
         """The next commit. What is wrong with it is in `found` at once."""
         self._log.feed(row)
 
+    def seen(self, n: int, link: bytes, by: str) -> None:
+        """`by` (a witness, a projection, a client) says that commit `n` was durable with the hash
+        `link`. To be told before that commit is fed.
+        """
+        self._log.seen(n, link, by)
+
     def finish(
         self,
         tables: Tables | None = None,
@@ -84,6 +91,7 @@ class Auditor:
         was left alone until nothing moved, so what is still open must be waiting for an operator.
         """
         found, fold, log = self.found, self._fold, self._log
+        log.lost()
         check = TableCheck(found, fold, log)
         present: set[str] = set()
         removed: set[str] = set()
@@ -192,9 +200,12 @@ def audit_data_dir(
         client_histories.read(one, found) if isinstance(one, Path) else one for one in histories
     ]
     lengths = [effect_ledgers.length(one) if isinstance(one, Path) else None for one in ledgers]
+    witness = sqlite.witness(path, found)
     store = SqliteStore(path, found)
     try:
         auditor = Auditor(store.base(), found=found)
+        for n, link in witness:
+            auditor.seen(n, link, "the witness")
         for row in store.commits():
             auditor.feed(row)
         if pages:

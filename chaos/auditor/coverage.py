@@ -8,6 +8,7 @@ LOG = "log"
 TABLES = "tables"
 LEDGER = "ledger"
 HISTORY = "history"
+SETTLED = "settled"  # Only of a run that was left alone until nothing moved.
 NOWHERE = "not in data"
 
 
@@ -92,7 +93,7 @@ COVERAGE: dict[int, Coverage] = {
         "commands are counted and come from a workflow task; code is replayed by perdure verify",
     ),
     36: Coverage("nobody falls through", (LOG, TABLES), "each open activity and timer has its row"),
-    37: Coverage("liveness", (LOG,), "only where the run is said to have settled"),
+    37: Coverage("liveness", (SETTLED,), "what is open waits for an operator; drills, simulator"),
     38: Coverage("each key applied once", (LEDGER,), "deliveries, effects and keys agree"),
     39: Coverage(
         "completed means applied", (LEDGER, LOG), "for the types that a ledger covers; receipts"
@@ -108,3 +109,19 @@ COVERAGE: dict[int, Coverage] = {
     48: Coverage("bad input is inert", (NOWHERE,), "tests/process of the raw wire"),
     49: Coverage("no leaks", (NOWHERE,), "tests of the log filter"),
 }
+
+
+def looked_at(sources: frozenset[str]) -> list[int]:
+    """The numbers that a run with these sources looks at, if only in part."""
+    return [number for number, one in COVERAGE.items() if not sources.isdisjoint(one.sources)]
+
+
+def ranges(numbers: list[int]) -> str:
+    """Numbers for people: "1-3, 5"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in parts)

@@ -91,9 +91,7 @@ class LedgerCheck:
         for key, times in self._applied.items():
             if times > 1:
                 self._found.add(38, key, f"its effect was applied {times} times")
-        for ledger in ledgers:
-            if ledger.covers:
-                self._completed(ledger)
+        self._completed([ledger for ledger in ledgers if ledger.covers])
         if ledgers and self._store_key is None:
             self._found.note("tokens in ledgers: the store's key is not known")
 
@@ -171,25 +169,30 @@ class LedgerCheck:
         for key in applied.difference(ledger.effects):
             self._found.add(38, key, f"{ledger.name} says applied, and its effect is not there")
 
-    def _completed(self, ledger: Ledger) -> None:
+    def _completed(self, ledgers: list[Ledger]) -> None:
         """Every completed activity of a covered type has its effect, and the ledger's receipt."""
-        for workflow_id, workflow in self._fold.workflows.items():
+        covers = frozenset[str]().union(*(ledger.covers for ledger in ledgers))
+        for workflow_id, workflow in self._fold.workflows.items() if covers else ():
             for activity_id, closed in workflow.closed.items():
-                if closed.how == COMPLETED and closed.activity_type in ledger.covers:
-                    self._receipt(ledger, key_of(workflow_id, activity_id), closed)
+                if closed.how == COMPLETED and closed.activity_type in covers:
+                    self._receipt(ledgers, key_of(workflow_id, activity_id), closed)
 
-    def _receipt(self, ledger: Ledger, key: str, closed: Closed) -> None:
-        if not self._applied[key]:
+    def _receipt(self, ledgers: list[Ledger], key: str, closed: Closed) -> None:
+        if key not in self._applied:
             self._found.add(39, key, "it completed, and its effect was never applied")
             return
-        if ledger.receipts is not None:
-            is_value, value = _value(closed.result)
-            if is_value and ledger.receipts.get(key) != value:
-                text = f"it returned {value!r}, the ledger has {ledger.receipts.get(key)!r}"
-                self._found.add(39, key, text)
+        is_value, value = _value(closed.result)
         attempt = closed.grants[-1][2] if closed.grants else 0
-        if ledger.returned is not None and (key, attempt) not in ledger.returned:
-            self._found.add(30, key, f"attempt {attempt} completed, and was not seen to return")
+        for ledger in ledgers:
+            receipts, returned = ledger.receipts, ledger.returned
+            if receipts is None or key not in receipts:
+                continue  # Its effect stands in another one.
+            if is_value and receipts[key] != value:
+                text = f"it returned {value!r}, the ledger has {receipts[key]!r}"
+                self._found.add(39, key, text)
+            if returned is not None and (key, attempt) not in returned:
+                text = f"attempt {attempt} completed, and was not seen to return"
+                self._found.add(30, key, text)
 
 
 def _value(payload: bytes | None) -> tuple[bool, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from chaos.auditor import names
 from chaos.auditor.findings import Findings, Operations
 from chaos.auditor.fold import Fold
-from chaos.auditor.state import Workflow
+from chaos.auditor.state import COMPLETED, FAILED, Workflow
 
 FORMAT = "perdure client history"
 OK = "ok"
@@ -24,6 +24,8 @@ UNKNOWN = "unknown"
 OUTCOMES = (OK, REFUSED, UNKNOWN)
 
 START = "StartWorkflow"
+RESULT = "GetResult"
+FAILED_CODE = "WORKFLOW_FAILED"
 # Which record an operator's request makes.
 RESOLUTIONS = {
     "RedriveDeadLetter": names.TAGS["ActivityRedriven"],
@@ -141,13 +143,17 @@ class HistoryCheck:
         if one.n is not None and one.n > self._last_n:
             text = f"{one.client} was told of commit {one.n}, the log ends at {self._last_n}"
             self._found.add(9, one.workflow_id or one.op, text)
-        if one.workflow_id is None or one.request_id is None:
+        if one.workflow_id is None:
             return
         workflow = self._fold.workflows.get(one.workflow_id)
         is_known = workflow is not None and not workflow.is_partial
         if not is_known and one.workflow_id in self._present:
             return  # It began before the log did.
-        if one.op == START:
+        if one.op == RESULT and one.outcome == OK:
+            self._result(one, workflow)
+        elif one.request_id is None:
+            return
+        elif one.op == START:
             self._start(one, workflow, possible)
         elif one.op in RESOLUTIONS:
             self._resolution(one, workflow, possible)
@@ -180,6 +186,13 @@ class HistoryCheck:
         ):
             text = f"{one.client} was refused ({one.code}), and it was started all the same"
             self._found.add(8, where, text)
+
+    def _result(self, one: Operation, workflow: Workflow | None) -> None:
+        told = FAILED if one.code == FAILED_CODE else COMPLETED
+        has = "nothing of it" if workflow is None else workflow.status
+        if has != told:
+            text = f"{one.client} was told that it is {told}; the log has {has}"
+            self._found.add(9, str(one.workflow_id), text)
 
     def _resolution(
         self,

@@ -81,6 +81,18 @@ class Log:
         self.commits = 0
         self.unread = 0  # Commits whose body made no sense: the fold does not know what they did.
         self.openings: dict[int, Opening] = {}
+        self._seen: dict[int, tuple[bytes, str]] = {}
+
+    def seen(self, n: int, link: bytes, by: str) -> None:
+        """`by` says that commit `n` was durable with this hash; to be called before it is fed."""
+        if n > self.base.n:
+            self._seen[n] = (link, by)
+
+    def lost(self) -> None:
+        """At the end: report what was seen elsewhere and is not here."""
+        for n, (_, by) in sorted(self._seen.items()):
+            text = f"the log ends at commit {self.n}; {by} has seen commit {n}"
+            self._found.add(9, by, text)
 
     def feed(self, row: CommitRow) -> None:
         """The next row."""
@@ -117,6 +129,9 @@ class Log:
             self._found.add(2, where, f"does not link to the hash of commit {self.n}")
         if link(row.previous_hash, row.body) != row.hash:
             self._found.add(2, where, "its hash is not that of its body")
+        seen = self._seen.pop(row.n, None)
+        if seen is not None and seen[0] != row.hash:
+            self._found.add(9, where, f"it is not the commit {row.n} that {seen[1]} has seen")
         self.n, self.hash = row.n, row.hash
         body = _body_of(row.body)
         if isinstance(body, str):

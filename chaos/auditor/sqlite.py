@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from chaos.auditor.source import (
 )
 
 DATABASE = "perdure.db"
+WITNESS = "witness"
+WITNESS_SLOT_BYTES = 512
+WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the checksum of these.
 BUSY_MS = 10_000
 _EXECUTION = ", ".join(ExecutionRow._fields)
 
@@ -38,6 +42,23 @@ class LogRow(NamedTuple):
     previous_hash: bytes
     hash: bytes
     body: bytes
+
+
+def witness(data_dir: Path, found: Findings) -> list[tuple[int, bytes]]:
+    """The (number, hash) that the readable slots of the witness file hold; none without a file."""
+    try:
+        raw = (data_dir / WITNESS).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    slots = []
+    for at in (0, WITNESS_SLOT_BYTES):
+        slot = raw[at : at + WITNESS_CHECKED_BYTES + 16]
+        body, check = slot[:WITNESS_CHECKED_BYTES], slot[WITNESS_CHECKED_BYTES:]
+        if body[:4] == b"PWT1" and hashlib.blake2b(body, digest_size=16).digest() == check:
+            slots.append((int.from_bytes(body[4:12], "little"), body[12:]))
+    if not slots and raw.strip(b"\0"):
+        found.add(9, WITNESS, "no slot of it can be read, so nobody knows what was durable")
+    return slots
 
 
 class SqliteStore:

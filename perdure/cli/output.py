@@ -162,6 +162,7 @@ def coloured(word: str) -> Any:
         "running": "green",
         "ready": "green",
         "proved": "bold green",
+        "clean": "bold green",
         "Failed": "red",
         "DeadLettered": "red",
         "violated": "bold red",
