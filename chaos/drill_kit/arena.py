@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from chaos.auditor import AuditReport
 from chaos.drill_kit.base import Options
 from chaos.drill_kit.load import Load, Start
 from chaos.drill_kit.progress import Progress
@@ -37,6 +38,8 @@ class Arena:
         self.effects: list[Applied] = []
         self.spreads: list[Measured] = []
         """Measured lengths, to be drawn against an even spread."""
+        self.audits: list[AuditReport] = []
+        """Of stores that are no node's here; those of the nodes are added at the end."""
         self.nodes: list[NodeProcess] = []
         self.loads: list[Load] = []
         self.roles: dict[int, str] = {}
@@ -92,6 +95,10 @@ class Arena:
         client = Client(data_dir=node.data, timeout_ms=timeout_ms)
         self._stack.callback(client.close)
         return client
+
+    def histories(self, node: NodeProcess) -> list[Path]:
+        """What the drill's clients of this node wrote down."""
+        return []
 
     def load(self, node: NodeProcess, start: Start, *, workflows: int | None = None) -> Load:
         """Workflows for the node, not started yet: as many as the options say. See Load."""

@@ -81,7 +81,7 @@ class Load:
         self.by_key: dict[str, list[Run]] = {}
         self.ledger_path = arena.directory / f"effects-{len(arena.loads) + 1}.db"
         self.ledger = LedgerFile(self.ledger_path)
-        self._node = node
+        self.node = node
         self._strangers = False
         self._prefix = f"{arena.name}-{arena.options.seed}"
         self._count = count
@@ -220,7 +220,7 @@ class Load:
             return
         self._counted_at = time.monotonic()
         if self._strangers:
-            self.arena.learn_roles(self._node)
+            self.arena.learn_roles(self.node)
             self._strangers = False
         with contextlib.suppress(PerdureError):
             found = self._impatient.list_workflows(status="Running", limit=OPEN_MAX)

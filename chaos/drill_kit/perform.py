@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from chaos.auditor import AuditReport
 from chaos.drill_kit import timeline
 from chaos.drill_kit.arena import Arena
+from chaos.drill_kit.audits import audit_all, operations, totals
+from chaos.drill_kit.audits import violations as audit_violations
 from chaos.drill_kit.base import Drill, Options
 from chaos.drill_kit.report import Report, spread, verdict
 from chaos.drill_kit.spreads import Measured
@@ -64,9 +67,9 @@ def _perform(drill: Drill, arena: Arena, began: float) -> Performance:
         arena.violate(f"the node could not be asked: {error.code}: {error.message}")
     seen = _timeline(arena)
     arena.close()
-    report = judge(
-        drill.name, arena, counted, bit=bit, took_ms=int((time.monotonic() - began) * 1_000)
-    )
+    audits = audit_all(arena)
+    took_ms = int((time.monotonic() - began) * 1_000)
+    report = judge(drill.name, arena, counted, audits, bit=bit, took_ms=took_ms)
     arena.say(str(report.verdict))
     return Performance(
         report=report,
@@ -77,10 +80,22 @@ def _perform(drill: Drill, arena: Arena, began: float) -> Performance:
     )
 
 
-def judge(name: str, arena: Arena, counted: Iterable[Counts], *, bit: bool, took_ms: int) -> Report:
+def judge(
+    name: str,
+    arena: Arena,
+    counted: Sequence[Counts],
+    audits: Sequence[AuditReport],
+    *,
+    bit: bool,
+    took_ms: int,
+) -> Report:
     """The counts and the verdict."""
-    counted, loads = list(counted), arena.loads
-    violations = (*arena.violations, *(text for each in counted for text in each.violations))
+    loads = arena.loads
+    violations = (
+        *arena.violations,
+        *(text for each in counted for text in each.violations),
+        *audit_violations(audits),
+    )
     kills = [fault for fault in arena.faults if fault.kind == SIGKILL]
     return Report(
         drill=name,
@@ -100,7 +115,9 @@ def judge(name: str, arena: Arena, counted: Iterable[Counts], *, bit: bool, took
         violations=violations,
         redelivered_by_kills=sum(load.redelivered for load in loads),
         attempts=sum(len(load.runs) for load in loads),
-        audited_effects=sum(load.effects for load in loads),
+        audited_effects=sum(each.effects for each in audits),
+        operations=operations(audits),
+        audit=totals(audits),
         faults_fired=dict(sorted(arena.faults_by_kind.items())),
         figures=arena.figures,
         took_ms=took_ms,

@@ -38,6 +38,8 @@ def rows(report: Report) -> list[tuple[str, Any]]:
     if report.audit.stores:
         text = f"{number(report.audit.commits)} commits, {number(report.audit.records)} records"
         kept.append(("read by the auditor", text))
+        if report.audited_effects:
+            kept.append(("  effects held against them", number(report.audited_effects)))
         kept.append(("  violations of an invariant", number(report.audit.violations)))
     return [
         *kept,

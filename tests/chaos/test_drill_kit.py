@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.drill_kit import EXIT_CODES, Options, Report, Spread, Verdict, spread, words
-from chaos.drill_kit.report import verdict
+from chaos.auditor import AuditReport, Violation
+from chaos.auditor.findings import Operations
+from chaos.drill_kit import EXIT_CODES, Options, Report, Spread, Verdict, audits, spread, words
+from chaos.drill_kit.report import Audit, verdict
 from chaos.drill_kit.timeline import Fault, applications, attempts
 from chaos.ledger_audit import Effect, Run
 
@@ -93,3 +95,34 @@ def test_rows_leave_out_what_a_drill_has_nothing_of():
 )
 def test_lengths_are_said_in_the_unit_that_fits(length_ms, text):
     assert words.length(length_ms) == text
+
+
+def audited(*what, found=None, **counts):
+    fields = dict.fromkeys(
+        ("commits", "records", "epochs", "base_n", "last_n", "workflows", "open_workflows"), 0
+    )
+    fields |= dict.fromkeys(
+        ("activities", "attempts", "dead_letters", "events_compared", "deliveries", "effects"), 0
+    )
+    return AuditReport(
+        violations=what,
+        found={it.invariant: 1 for it in what} if found is None else found,
+        operations=Operations(ok=1, unknown=2),
+        not_checked=(),
+        **{**fields, **counts},
+    )
+
+
+def test_what_the_auditor_found_counts_over_all_stores_and_is_named():
+    bad = Violation(15, "w/a", "two leases live")
+    reports = [audited(bad, commits=3, records=5), audited(commits=4)]
+    assert audits.totals(reports) == Audit(stores=2, commits=7, records=5, violations=1)
+    assert audits.violations(reports) == ["invariant 15 at w/a: two leases live"]
+    assert audits.operations(reports).unknown == 4
+
+
+def test_of_many_violations_the_first_are_named_and_the_others_counted():
+    many = [Violation(15, f"w/{n}", "two leases live") for n in range(50)]
+    told = audits.violations([audited(*many, found={15: 70})])
+    assert len(told) == audits.SHOWN_MAX + 1
+    assert told[-1] == "and 50 more violations found by the auditor"
