@@ -88,6 +88,11 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the root lives."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> str:
         """Starts the node and waits until it serves; its first endpoint. Raises NodeTrouble."""
         self.launch()
@@ -163,9 +168,12 @@ class NodeProcess:
         return False
 
     def kill_all(self) -> None:
-        """SIGKILLs the root and every descendant, and waits until they are gone."""
+        """SIGKILLs the root and every descendant, and waits until they are gone. Nothing where none
+        was started.
+        """
+        if self._process is None:
+            return
         self._kill(self.processes())
-        assert self._process is not None
         self._process.wait(GONE_S)
         self._close_pipe()
 

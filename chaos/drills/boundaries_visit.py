@@ -1,0 +1,231 @@
+"""One journey of the drill `boundaries` on a real node: die, recover, finish the work, look."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from chaos.apps.errand import STEPS
+from chaos.drills.boundaries_client import NeverDone, run_errands
+from chaos.drills.boundaries_plan import CHECKPOINTS, CLIENT, ROOT_STARTS, ROOT_STOPS, Journey, Leg
+from chaos.harness import NodeProcess, NodeTrouble
+from perdure.client import Client
+from perdure.clock import boottime_ms, wall_ms
+from perdure.crash_points import ONCE_VARIABLE, POINT_VARIABLE
+from perdure.effects import SqliteEffects
+from perdure.errors import DeadlineExceeded, PerdureError, Unavailable
+from perdure.store import vfs_hook
+
+APP = "chaos.apps.errand"
+VFS = "chaos.faults.crash_vfs:register"
+ERRANDS = 2
+# A checkpoint begins when the log has grown by 4 MiB.
+BULK_ERRANDS = 3
+BULK_BYTES = 1_900_000
+ROUNDS = 4
+STARTS = 3
+CALL_MS = 1_500
+WORK_S = 25.0
+# How long after its work is done a process may still come to where it dies.
+LINGER_S = 0.3
+CHECKPOINT_S = 2.0
+CLIENT_S = 20.0
+TICK_S = 0.005
+
+
+class Death(msgspec.Struct, frozen=True):
+    """Somebody died where he was to. `took_ms`: from the death to the end of the work."""
+
+    leg: Leg
+    pid: int
+    at_ms: int
+    took_ms: int
+
+
+class Visit:
+    """A journey under way, in a directory of its own. `say` hears of each death."""
+
+    def __init__(
+        self, journey: Journey, directory: Path, say: Callable[[Death], None] = lambda death: None
+    ) -> None:
+        self.journey = journey
+        self.ledger = directory / "effects.db"
+        self.violations: list[str] = []
+        self.deaths: list[Death] = []
+        self.missed: list[Leg] = []
+        self.errands: list[str] = []
+        self._tokens = directory / "once"
+        self._say = say
+        self._is_client = journey.legs[0].role == CLIENT
+        self._arming = {POINT_VARIABLE: journey.armed, ONCE_VARIABLE: str(self._tokens)}
+        armed = {} if self._is_client else {**self._arming, vfs_hook.VARIABLE: VFS}
+        self.node = NodeProcess(directory, apps=(APP,), workers=1, slots=8, environment=armed)
+        self.client = Client(data_dir=self.node.data, timeout_ms=CALL_MS)
+        self._worked_ms = 0  # When the last round of work was at its end.
+        self._is_over = False
+
+    def abort(self) -> None:
+        """From another thread: end it soon."""
+        self._is_over = True
+        self.client.close()
+
+    def close(self) -> None:
+        """Ends what runs."""
+        self.client.close()
+        self.node.kill_all()
+        self.node.stop()
+
+    # --- the journey -----------------------------------------------------------------
+    def travel(self) -> None:
+        """Visits every boundary and audits; what was not reached is in `missed`."""
+        try:
+            for number, leg in enumerate(self.journey.legs, start=1):
+                self._visit(number, leg)
+            # Whoever died last is needed once more.
+            self._work("last", 1, 0)
+        except (PerdureError, NodeTrouble, NeverDone) as problem:
+            self._violate(str(problem))
+            self.missed += self.journey.legs[len(self.deaths) + len(self.missed) :]
+        self.node.kill_all()
+        self._audit()
+
+    def _visit(self, number: int, leg: Leg) -> None:
+        for again in range(ROUNDS):
+            if self._token_ms(number) is None:
+                self._provoke(leg)
+            if not self._is_done(number):
+                self._round(f"{number}.{again}", leg)
+            if self._is_done(number) or self._dies_soon(number, leg):
+                if not self._is_done(number):
+                    self._work(f"{number}.after", 1, 0)
+                self._note(number, leg)
+                return
+        self.missed.append(leg)
+
+    def _provoke(self, leg: Leg) -> None:
+        """Brings the node up, and to where the root dies, if it is the root that is to die."""
+        if leg.point in ROOT_STARTS:
+            self.node.kill_all()
+        self._come_up()
+        if leg.point in ROOT_STOPS:
+            self.node.stop()
+
+    def _round(self, name: str, leg: Leg) -> None:
+        if self._is_client:
+            self._die_as_client(self._ids(name, ERRANDS))
+        if leg.point in CHECKPOINTS:
+            self._work(name, BULK_ERRANDS, BULK_BYTES)
+        else:
+            self._work(name, ERRANDS, 0)
+
+    def _work(self, name: str, count: int, filler_bytes: int) -> None:
+        """Errands to their end, whoever dies meanwhile. Raises NeverDone."""
+        ids, problem = self._ids(name, count), ""
+        deadline = time.monotonic() + WORK_S
+        while time.monotonic() < deadline and not self._is_over:
+            self._come_up()
+            try:
+                results = run_errands(self.client, self.ledger, ids, filler_bytes)
+            except (Unavailable, DeadlineExceeded) as error:
+                problem = str(error)
+                continue
+            self._worked_ms = wall_ms()
+            self.errands += ids
+            self._compare(results)
+            return
+        raise NeverDone(f"{', '.join(ids)} did not end within {WORK_S:.0f} s: {problem}")
+
+    def _compare(self, results: dict[str, list[str]]) -> None:
+        for workflow_id, receipts in results.items():
+            wanted = [f"receipt of {workflow_id}/{step}" for step in STEPS]
+            if receipts != wanted:
+                self._violate(f"{workflow_id} returned {receipts}, not {wanted}")
+
+    def _come_up(self) -> None:
+        """Starts the node where it does not run; at a start it may be meant to die."""
+        for _ in range(len(self.journey.legs) + 1):
+            if self.node.is_running or self._is_over:
+                return
+            self.node.kill_all()
+            fired = self._fired()
+            try:
+                self.node.start()
+            except NodeTrouble:
+                if self._fired() == fired:
+                    raise
+        raise NodeTrouble("the node died at every start")
+
+    def _die_as_client(self, ids: list[str]) -> None:
+        """The client that dies is a process of its own."""
+        command = [sys.executable, "-P", "-m", "chaos.drills.boundaries_client"]
+        subprocess.run(
+            [*command, str(self.node.data), str(self.ledger), *ids],
+            env={**os.environ, **self._arming},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=CLIENT_S,
+            check=False,
+        )
+
+    # --- deaths ------------------------------------------------------------------------
+    def _token(self, number: int) -> Path:
+        return self._tokens.with_name(f"{self._tokens.name}.{number}")
+
+    def _token_ms(self, number: int) -> int | None:
+        """When somebody died at this leg; None: nobody has."""
+        try:
+            return self._token(number).stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return None
+
+    def _fired(self) -> int:
+        legs = range(1, len(self.journey.legs) + 1)
+        return sum(1 for number in legs if self._token_ms(number) is not None)
+
+    def _is_done(self, number: int) -> bool:
+        """Whether work went to its end after the death."""
+        died_ms = self._token_ms(number)
+        return died_ms is not None and died_ms < self._worked_ms
+
+    def _dies_soon(self, number: int, leg: Leg) -> bool:
+        until = time.monotonic() + (CHECKPOINT_S if leg.point in CHECKPOINTS else LINGER_S)
+        while time.monotonic() < until:
+            if self._token_ms(number) is not None:
+                return True
+            time.sleep(TICK_S)
+        return False
+
+    def _note(self, number: int, leg: Leg) -> None:
+        point, role, pid = self._token(number).read_text().split()
+        if point != leg.point.name or not (role == "-" or role.startswith(leg.role)):
+            self._violate(f"{role} died at {point}, not {leg.name}")
+        died_ms = self._token_ms(number) or 0
+        at_ms = boottime_ms() - (wall_ms() - died_ms)
+        death = Death(leg, int(pid), at_ms, self._worked_ms - died_ms)
+        self.deaths.append(death)
+        self._say(death)
+
+    # --- the end -----------------------------------------------------------------------
+    def _audit(self) -> None:
+        wanted = {f"{workflow_id}/{step}" for workflow_id in self.errands for step in STEPS}
+        with SqliteEffects(self.ledger) as effects:
+            applied = effects.applied()
+        for key in sorted(wanted - applied.keys()):
+            self._violate(f"lost: the effect of {key}")
+        for key, times in applied.items():
+            if times != 1:
+                self._violate(f"doubled: the effect of {key}, {times} times")
+
+    def _violate(self, text: str) -> None:
+        self.violations.append(f"journey {self.journey.name} ({self.journey.armed}): {text}")
+
+    @staticmethod
+    def _ids(name: str, count: int) -> list[str]:
+        return [f"errand-{name}.{number}" for number in range(count)]
