@@ -57,6 +57,7 @@ class CrashPoint(Enum):
     STORE_LOG_WRITTEN_NOT_SYNCED = "history: a commit is in the log file and not synced"
     STORE_LOG_SYNCED_NOT_RETURNED = "history: a commit is synced, COMMIT has not returned"
     STORE_COMMITTED_NOT_WITNESSED = "history: COMMIT has returned, the witness knows nothing"
+    STORE_WITNESSED_NOT_RETURNED = "history: the witness knows of a commit, its actor does not"
     STORE_DATABASE_PAGE_WRITTEN = "history: a page of the database file is written, not all"
     STORE_DATABASE_WRITTEN_NOT_SYNCED = "history: the database file is written and not synced"
     STORE_DATABASE_SYNCED = "history: the database file is synced, the log does not know"

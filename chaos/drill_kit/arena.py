@@ -16,6 +16,7 @@ from chaos.drill_kit.progress import Progress
 from chaos.drill_kit.spreads import Measured
 from chaos.drill_kit.timeline import NODE, Applied, Attempt, Event, Fault
 from chaos.harness import NodeProcess, flat
+from chaos.history_audit import Counts
 from perdure.client import Client
 from perdure.clock import boottime_ms
 
@@ -36,6 +37,11 @@ class Arena:
         self.attempts: list[Attempt] = []
         """Attempts that no ledger knows, for the picture."""
         self.effects: list[Applied] = []
+        self.counted: list[Counts] = []
+        """What a drill has compared itself, beside its loads."""
+        self.workflows = 0
+        self.completed = 0
+        """Workflows that no load started, and those of them that are at their end."""
         self.spreads: list[Measured] = []
         """Measured lengths, to be drawn against an even spread."""
         self.audits: list[AuditReport] = []

@@ -90,7 +90,7 @@ def judge(
     took_ms: int,
 ) -> Report:
     """The counts and the verdict."""
-    loads = arena.loads
+    counted, loads = [*counted, *arena.counted], arena.loads
     violations = (
         *arena.violations,
         *(text for each in counted for text in each.violations),
@@ -101,8 +101,8 @@ def judge(
         drill=name,
         seed=arena.options.seed,
         verdict=verdict(violations=violations, bit=bit),
-        workflows=sum(len(load.ids) for load in loads),
-        completed=sum(load.completed for load in loads),
+        workflows=arena.workflows + sum(len(load.ids) for load in loads),
+        completed=arena.completed + sum(load.completed for load in loads),
         keys=sum(each.keys for each in counted),
         applied_once=sum(each.applied_once for each in counted),
         delivered_more_than_once=sum(each.delivered_more_than_once for each in counted),

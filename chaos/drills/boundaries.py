@@ -31,7 +31,6 @@ class Travels:
         self.covered: set[tuple[str, CrashPoint]] = set()
         self.chained = 0
         self.took_ms: list[int] = []
-        self.errands = 0
         self._wanted = len(boundaries())
         self._under_way: set[Visit] = set()
         self._lock = threading.Lock()
@@ -92,9 +91,15 @@ class Travels:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _told(self, visit: Visit) -> None:
-        self.errands += len(visit.errands)
+        arena = self.arena
+        arena.workflows += len(visit.errands)
+        arena.completed += len(visit.errands)
+        if visit.audit is not None:
+            arena.audits.append(visit.audit)
+        if visit.counts is not None:
+            arena.counted.append(visit.counts)
         for text in visit.violations:
-            self.arena.violate(text)
+            arena.violate(text)
         if len(visit.deaths) > 1 and visit.journey.name.startswith("chain"):
             self.chained += 1
 
@@ -133,7 +138,6 @@ def run(arena: Arena) -> bool:
     if ordered:
         figures["from a death to the end of the work, median"] = f"{ordered[len(ordered) // 2]} ms"
         figures["the longest"] = f"{ordered[-1]} ms"
-    figures["errands run"] = travels.errands
     return not missed
 
 

@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from chaos.apps.errand import STEPS
+from chaos.auditor import AuditReport, audit_data_dir
 from chaos.drills.boundaries_client import NeverDone, run_errands
 from chaos.drills.boundaries_plan import CHECKPOINTS, CLIENT, ROOT_STARTS, ROOT_STOPS, Journey, Leg
 from chaos.harness import NodeProcess, NodeTrouble
+from chaos.history_audit import Counts
 from perdure.client import Client
 from perdure.clock import boottime_ms, wall_ms
 from perdure.crash_points import ONCE_VARIABLE, POINT_VARIABLE
@@ -60,6 +63,8 @@ class Visit:
         self.deaths: list[Death] = []
         self.missed: list[Leg] = []
         self.errands: list[str] = []
+        self.audit: AuditReport | None = None
+        self.counts: Counts | None = None
         self._tokens = directory / "once"
         self._say = say
         self._is_client = journey.legs[0].role == CLIENT
@@ -214,14 +219,29 @@ class Visit:
 
     # --- the end -----------------------------------------------------------------------
     def _audit(self) -> None:
+        """Holds log, tables and ledger against each other, and the ledger against what was asked
+        for.
+        """
+        self.audit = audit_data_dir(self.node.data, [self.ledger], settled=True)
+        if self.audit.violations:
+            self._violate(f"the auditor found invariants {list(self.audit.found)} violated")
         wanted = {f"{workflow_id}/{step}" for workflow_id in self.errands for step in STEPS}
         with SqliteEffects(self.ledger) as effects:
             applied = effects.applied()
-        for key in sorted(wanted - applied.keys()):
-            self._violate(f"lost: the effect of {key}")
-        for key, times in applied.items():
-            if times != 1:
-                self._violate(f"doubled: the effect of {key}, {times} times")
+            asked = Counter(each.key for each in effects.deliveries())
+        lost = sorted(wanted - applied.keys())
+        doubled = sorted(key for key, times in applied.items() if times > 1)
+        for what, keys in (("lost", lost), ("doubled", doubled)):
+            if keys:
+                self._violate(f"{what}: {', '.join(keys)}")
+        self.counts = Counts(
+            keys=len(wanted),
+            applied_once=len(wanted) - len(lost) - len(doubled),
+            delivered_more_than_once=sum(1 for key in wanted if asked[key] > 1),
+            lost=len(lost),
+            doubled=len(doubled),
+            violations=(),
+        )
 
     def _violate(self, text: str) -> None:
         self.violations.append(f"journey {self.journey.name} ({self.journey.armed}): {text}")

@@ -129,6 +129,7 @@ class SqliteWriter:
             raise meaning from cause
         reached(CrashPoint.STORE_COMMITTED_NOT_WITNESSED)
         self._note(change.n, change.hash)
+        reached(CrashPoint.STORE_WITNESSED_NOT_RETURNED)
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Copy the log back into the database where it has grown; call it between batches.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_a_process_does_at_the_point_what_its_environment_says(action, status):
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PERDURE_CRASH_POINT": f"{HERE.name}:1:{action}"},
+        env={**os.environ, "PERDURE_CRASH_POINT": f"{HERE.name}:1:{action}"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,68 @@
+"""The drill `boundaries` forgets no crash point, and a seed repeats its journeys."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from chaos.drills.boundaries_plan import (
+    AFTER_HISTORY,
+    AFTER_WORKER,
+    AT_START,
+    CLIENT,
+    ROOT,
+    boundaries,
+    chains,
+    journeys,
+)
+from perdure.crash_points import CrashPoint, parse
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_point_in_every_role_is_visited_once(seed):
+    visited = Counter(leg.boundary for each in journeys(random.Random(seed)) for leg in each.legs)
+    assert visited == Counter(boundaries())
+    assert {point for _, point in visited} == set(CrashPoint)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_root_hears_of_a_death_and_followers_of_a_new_history_only_where_there_is_one(seed):
+    before = {}
+    for each in journeys(random.Random(seed)):
+        for one, other in zip(each.legs, each.legs[1:], strict=False):
+            before[other.boundary] = one
+    for point in AFTER_WORKER:
+        assert before[ROOT, point].role == "worker"
+    for point in AFTER_HISTORY:
+        for role in point.roles:
+            assert before[role, point].role == "history"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_reached_at_a_start_is_armed_for_the_first_time(seed):
+    for each in journeys(random.Random(seed)):
+        assert all(leg.nth == 1 for leg in each.legs if leg.point in AT_START)
+
+
+def test_a_seed_repeats_its_journeys_and_another_does_not():
+    assert journeys(random.Random(3)) == journeys(random.Random(3))
+    assert journeys(random.Random(3)) != journeys(random.Random(4))
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_chain_is_as_long_as_the_depth_and_no_one_dies_twice_in_a_row_at_one_place(depth):
+    for each in islice(chains(random.Random(1), depth), 200):
+        assert len(each.legs) == depth
+        assert all(leg.role not in (CLIENT, ROOT) for leg in each.legs)
+        for one, other in zip(each.legs, each.legs[1:], strict=False):
+            assert one.boundary != other.boundary
+
+
+def test_every_journey_can_be_armed(tmp_path):
+    for each in (*journeys(random.Random(0)), *islice(chains(random.Random(0), 2), 50)):
+        parse(each.armed, str(tmp_path / "once"))
