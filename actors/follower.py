@@ -49,6 +49,9 @@ class Follower(Mailbox):
     def on_history(self, incarnation: str) -> None:
         """History is there and may be asked: send again what is unanswered."""
 
+    def on_beat(self, message: Newest) -> None:
+        """History lives."""
+
     def on_other(self, sender: str, head: bytes, message: Any) -> None:
         """A message that is not about the feed."""
 
@@ -88,6 +91,7 @@ class Follower(Mailbox):
             case Feed():
                 self._on_feed(message)
             case Newest(n=n, sent=sent):
+                self.on_beat(message)
                 if self._loaded and sent > self.reached:
                     self._read_log()
                 if self._loaded and n > self.reached:

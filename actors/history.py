@@ -121,6 +121,7 @@ class History(Mailbox):
             is_behind = isinstance(error, StoreBehind)
             self.fail(EXIT_STORE_BEHIND if is_behind else EXIT_STORE_UNUSABLE, str(error))
         reached(CrashPoint.HISTORY_EPOCH_OPENED_NOT_READY)
+        self.stalls.sum_ms = opened.stall_ms
         options = self.boot.options
         self.base_ms = opened.base_ms
         self._epoch = opened.epoch
@@ -162,6 +163,7 @@ class History(Mailbox):
 
     def on_drained(self, now_ms: int) -> None:
         """Judge and commit all that came in, then let the answers go."""
+        self._ledger.stall_ms = self.stalls.sum_ms
         for sender, hello in self._hellos:
             self._greet(sender, hello)
         self._hellos.clear()
@@ -182,7 +184,7 @@ class History(Mailbox):
         """Repeat the newest number; look after the write-ahead log."""
         self._beat_ms = now_ms + FEED_BEAT_MS
         for follower, sent in self._followers.items():
-            self.send(follower, Newest(self._ledger.n, sent))
+            self.send(follower, Newest(self._ledger.n, sent, self.stalls.sum_ms))
         self.flush()
         try:
             self._writer.maybe_checkpoint()

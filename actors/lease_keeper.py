@@ -27,6 +27,8 @@ from perdure.core.links import (
     Answer,
     CancelTask,
     Heartbeat,
+    LeaseTerms,
+    Newest,
     Sessions,
     Sync,
     ToLeaseKeeper,
@@ -36,6 +38,7 @@ from perdure.core.records import Group
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
 
+LOOK_MS = 500
 _from_gateway = msgspec.msgpack.Decoder(list[ToLeaseKeeper])
 
 
@@ -51,6 +54,7 @@ class LeaseKeeper(Proposer):
 
     _mind: LeaseKeeping
     _judged_ms = 0
+    _look_ms = 0
 
     # --- handle: the log ------------------------------------------------------
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
@@ -71,6 +75,16 @@ class LeaseKeeper(Proposer):
     ) -> None:
         """Pass on what history said of a heartbeat; learn of refusals."""
         self._mind.answered(command, tag, answer, commit, now_ms)
+
+    def on_beat(self, message: Newest) -> None:
+        """Learn of history's stalls: leases last longer by them."""
+        if self.is_loaded:
+            self._mind.table.history_beats(message.stall_ms, self.now_ms())
+
+    def on_stall(self, now_ms: int) -> None:
+        """We ourselves heard nobody: as when we had just begun."""
+        if self.is_loaded:
+            self._mind.table.disturbed(now_ms)
 
     def on_peer_gone(self, role: str, incarnation: str) -> None:
         """No report can arrive: nothing expires meanwhile."""
@@ -112,21 +126,26 @@ class LeaseKeeper(Proposer):
 
         A heartbeat may still lie in a socket that is not empty: it is waited for, at most HOLD_MS.
         """
+        self._look_ms = now_ms + LOOK_MS
         if self.inbox.is_empty or now_ms - self._judged_ms >= HOLD_MS:
             self._judged_ms = now_ms
             if self.is_loaded:
                 self._mind.step(self.reached, now_ms)
 
     def next_timer_ms(self) -> int | None:
-        """The next deadline, or proposal to repeat. What a turn does for them is in on_drained."""
-        return self.earliest(self._mind.next_ms() if self.is_loaded else None)
+        """The next deadline, or proposal to repeat. What a turn does for them is in on_drained.
+
+        Soon in any case: who waits for nothing can't tell a standstill of its own from waiting.
+        """
+        due_ms = self.earliest(self._mind.next_ms() if self.is_loaded else None)
+        return self._look_ms if due_ms is None else min(due_ms, self._look_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Ask again what was not answered."""
         self.ask_again(now_ms)
 
     # --- sending ------------------------------------------------------------------
-    def _tell(self, session: Session, message: CancelTask) -> None:
+    def _tell(self, session: Session, message: CancelTask | LeaseTerms) -> None:
         if self.gateway:
             self.send(self.gateway, message, pack_session(session))
 

@@ -40,6 +40,7 @@ from perdure.core.links import (
     Stop,
     pack,
 )
+from perdure.core.stalls import Stalls
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 
@@ -76,6 +77,7 @@ class Mailbox(pykka.ThreadingActor):
         self._addresses: dict[str, bytes] = {}  # By role of a peer, or by full name.
         self._out: dict[tuple[bytes, bytes], list[Message]] = {}
         self._is_ready = False
+        self.stalls = Stalls()  # How long this process stood still, in all.
         self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]
         self.inbox.timeout_ms = self._timeout_ms
 
@@ -101,6 +103,9 @@ class Mailbox(pykka.ThreadingActor):
     def on_raw(self, sender: str, head: bytes, body: bytes) -> bool:
         """Take an undecoded frame: True when it was taken."""
         return False
+
+    def on_stall(self, now_ms: int) -> None:
+        """This process stood still until now; what came in meanwhile has been handed over."""
 
     def on_drained(self, now_ms: int) -> None:
         """All that lay in the sockets was handed over."""
@@ -186,7 +191,12 @@ class Mailbox(pykka.ThreadingActor):
 
     def on_receive(self, message: Any) -> None:
         """A turn: everything was drained; do the work, let it go."""
-        now_ms = self.now_ms()
+        boot_ms = self._boottime_ms()
+        now_ms = self.base_ms + boot_ms
+        stalled_ms = self.stalls.wakes(boot_ms)
+        if stalled_ms:
+            self.log.warning(LogName.ACTOR_STALLED, ms=stalled_ms)
+            self.on_stall(now_ms)
         self.on_drained(now_ms)
         due_ms = self.next_timer_ms()
         if due_ms is not None and due_ms <= now_ms:
@@ -206,8 +216,10 @@ class Mailbox(pykka.ThreadingActor):
 
     # --- inside -------------------------------------------------------------
     def _timeout_ms(self) -> int | None:
-        due_ms = self.next_timer_ms()
-        return None if due_ms is None else max(0, due_ms - self.now_ms())
+        due_ms, boot_ms = self.next_timer_ms(), self._boottime_ms()
+        at_most_ms = None if due_ms is None else max(0, due_ms - self.base_ms - boot_ms)
+        self.stalls.waits(boot_ms, at_most_ms)
+        return at_most_ms
 
     def _take(self, frames: Frames) -> None:
         if len(frames) != 3:

@@ -31,6 +31,7 @@ class LogName(StrEnum):
 
     # --- actors -------------------------------------------------------------
     ACTOR_CRASHED = "actor.crashed"
+    ACTOR_STALLED = "actor.stalled"  # It stood still: a slow disk, a stopped process, a sleep.
     MESSAGE_UNDECODABLE = "message.undecodable"
     PEER_REFUSED = "peer.refused"  # Of another node start or protocol version.
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.

@@ -16,7 +16,7 @@ from perdure.core.records import (
     Record,
     RetryScheduled,
 )
-from perdure.core.state import Activity, ActivityState, Execution, Lease
+from perdure.core.state import Activity, ActivityState, Execution, Lease, moved_deadlines
 from perdure.failures import (
     HEARTBEAT_TIMEOUT,
     SCHEDULE_TO_CLOSE_TIMEOUT,
@@ -157,7 +157,8 @@ def grace_ms(lease: Lease, activity: Activity, facts: Facts) -> int:
 
 def too_late(lease: Lease, activity: Activity, facts: Facts) -> bool:
     """Whether a report on the live lease comes after the attempt's whole time."""
-    return facts.now_ms > max(lease.attempt_deadline_ms, grace_ms(lease, activity, facts))
+    _, attempt_deadline_ms = moved_deadlines(lease, activity, facts.stall_ms)
+    return facts.now_ms > max(attempt_deadline_ms, grace_ms(lease, activity, facts))
 
 
 def timed_out(
@@ -169,7 +170,7 @@ def timed_out(
         failure = _schedule_to_close(activity, _last_of_generation(activity))
         return closed(execution, activity, failure, facts)
     options = activity.options
-    if facts.now_ms >= lease.attempt_deadline_ms:
+    if facts.now_ms >= moved_deadlines(lease, activity, facts.stall_ms)[1]:
         failure = engine_failure(
             START_TO_CLOSE_TIMEOUT, f"no report within {options.start_to_close_ms} ms"
         )

@@ -42,3 +42,4 @@ class Change(msgspec.Struct, frozen=True):
     activities_closed: Sequence[tuple[str, str]] = ()
     timers: Sequence[tuple[str, int, int]] = ()  # (workflow_id, timer_id, due_ms): insert.
     timers_closed: Sequence[tuple[str, int]] = ()
+    stall_ms: int = 0  # Sum of all stalls of all histories until then.

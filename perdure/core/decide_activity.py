@@ -39,7 +39,14 @@ from perdure.core.records import (
     LeaseGranted,
     Record,
 )
-from perdure.core.state import Activity, ActivityState, Execution, LastEnd, Lease
+from perdure.core.state import (
+    Activity,
+    ActivityState,
+    Execution,
+    LastEnd,
+    Lease,
+    moved_deadlines,
+)
 from perdure.failures import WORKER_DIED, engine_failure
 
 STALE = "the token is not live: its attempt has ended, or another one has begun"
@@ -79,6 +86,7 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
         deadline_ms=deadline_ms,
         attempt_deadline_ms=ends_ms,
         poll_id=command.poll_id,
+        stall_ms=facts.stall_ms,
     )
     return Decision((record,), Done())
 
@@ -162,13 +170,12 @@ def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> D
     if too_late(lease, activity, facts):
         return with_refusal(timed_out(execution, activity, lease, facts), STALE)
     beat = command.beat or activity.beat + 1
+    deadline_ms, attempt_deadline_ms = moved_deadlines(lease, activity, facts.stall_ms)
     if beat <= activity.beat:
-        return Decision((), Deadline(lease.deadline_ms))
+        return Decision((), Deadline(deadline_ms))
     length_ms = activity.options.heartbeat_ms
-    deadline_ms = lease.deadline_ms
     if length_ms:
-        moved_ms = min(now_ms + length_ms, lease.attempt_deadline_ms)
-        deadline_ms = max(deadline_ms, moved_ms)
+        deadline_ms = max(deadline_ms, min(now_ms + length_ms, attempt_deadline_ms))
     record = HeartbeatRecorded(
         at_ms=now_ms,
         activity_id=activity.activity_id,
@@ -177,6 +184,7 @@ def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> D
         beat=beat,
         details=command.details if command.has_details else activity.details,
         deadline_ms=deadline_ms,
+        stall_ms=facts.stall_ms,
     )
     return Decision((record,), Deadline(deadline_ms))
 
@@ -188,7 +196,8 @@ def expire(execution: Execution, command: ExpireLease, facts: Facts) -> Decision
     if live is None:
         return refuse("FAILED_PRECONDITION", STALE)
     activity, lease = live
-    over_ms = max(lease.deadline_ms, grace_ms(lease, activity, facts))
+    deadline_ms, _ = moved_deadlines(lease, activity, facts.stall_ms)
+    over_ms = max(deadline_ms, grace_ms(lease, activity, facts))
     if facts.now_ms < over_ms:
         return refuse("FAILED_PRECONDITION", "too early", over_ms)
     news = (command.details, command.beat)

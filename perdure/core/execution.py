@@ -43,6 +43,7 @@ from perdure.core.state import (
     LastEnd,
     Lease,
     Status,
+    moved_deadlines,
 )
 from perdure.failures import WORKER_DIED
 from perdure.values import refer
@@ -210,6 +211,7 @@ def _granted(activity: Activity, record: LeaseGranted, n: int) -> None:
         attempt_deadline_ms=record.attempt_deadline_ms,
         poll_id=record.poll_id,
         granted_n=n,
+        stall_ms=record.stall_ms,
     )
 
 
@@ -220,14 +222,16 @@ def _heartbeat(activity: Activity, record: HeartbeatRecorded) -> None:
     activity.beat = record.beat
     activity.details = record.details
     activity.last_heartbeat_ms = record.at_ms
+    _, attempt_deadline_ms = moved_deadlines(lease, activity, record.stall_ms)
     activity.lease = Lease(
         worker_id=lease.worker_id,
         session=lease.session,
         granted_ms=lease.granted_ms,
         deadline_ms=record.deadline_ms,
-        attempt_deadline_ms=lease.attempt_deadline_ms,
+        attempt_deadline_ms=attempt_deadline_ms,
         poll_id=lease.poll_id,
         granted_n=lease.granted_n,
+        stall_ms=max(lease.stall_ms, record.stall_ms),
     )
 
 

@@ -18,9 +18,9 @@ class Facts(msgspec.Struct, frozen=True):
 
     `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where
     the command's token points (None: it has none, or a forged one). `began_ms` is when this
-    history took the store over. `closing_event` finds the event that closed an activity,
-    `requested_event` the one that an operator's request made (by `scoped`), of the execution at
-    hand.
+    history took the store over, `stall_ms` the sum of all stalls until now. `closing_event` finds
+    the event that closed an activity, `requested_event` the one that an operator's request made (by
+    `scoped`), of the execution at hand.
     """
 
     now_ms: int
@@ -29,6 +29,7 @@ class Facts(msgspec.Struct, frozen=True):
     dlq_after_attempts: int = 5
     address: Address | None = None
     began_ms: int = 0
+    stall_ms: int = 0
     closing_event: Callable[[str], Record | None] = lambda _: None
     requested_event: Callable[[str], Record | None] = lambda _: None
 

@@ -9,7 +9,7 @@ from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
 from perdure.core.lease_sessions import LeaseSessions
 from perdure.core.lease_table import LeaseTable
-from perdure.core.links import CancelTask, Heartbeat, Sessions, Sync
+from perdure.core.links import CancelTask, Heartbeat, LeaseTerms, Sessions, Sync
 from perdure.core.records import Record
 from perdure.core.state import Execution
 
@@ -20,7 +20,7 @@ LINGER_MS = 20
 class LeaseKeeping:
     """Records and messages come in as they arrive; `step`, after a drain, does what there is to do.
 
-    `propose` brings a command and its tag to history, `tell` a CancelTask to a worker session,
+    `propose` brings a command and its tag to history, `tell` a message to a worker session,
     `reply` (asker, commit, answer) answers a heartbeat.
     """
 
@@ -29,7 +29,7 @@ class LeaseKeeping:
         key: bytes,
         node: str,
         propose: Callable[[AnyCommand, Any], None],
-        tell: Callable[[Session, CancelTask], None],
+        tell: Callable[[Session, CancelTask | LeaseTerms], None],
         reply: Callable[[Any, int, AnyAnswer], None],
     ) -> None:
         self._sessions = LeaseSessions(key, node, tell)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from perdure.core.ids import GATEWAY_SOURCE, Session, seal
 from perdure.core.lease_table import LeaseTable, LiveLease
 from perdure.core.limits import GRACE_MS, SYNC_MS, UNDELIVERED_MAX
-from perdure.core.links import CancelTask, Sessions, Sync
+from perdure.core.links import CancelTask, LeaseTerms, Sessions, Sync
 from perdure.core.records import CLOSING_TYPES, ActivityTaskCancelled, Record
 from perdure.core.seats import SessionSets
 
@@ -31,7 +31,9 @@ class LeaseSessions:
     Give `LeaseTable` this object's `changed`, and this object the table by `watch`.
     """
 
-    def __init__(self, key: bytes, node: str, tell: Callable[[Session, CancelTask], None]) -> None:
+    def __init__(
+        self, key: bytes, node: str, tell: Callable[[Session, CancelTask | LeaseTerms], None]
+    ) -> None:
         self._key = key
         self._node = node
         self._tell = tell
@@ -132,6 +134,7 @@ class LeaseSessions:
 
     def _judge(self, session: Session, sync: Sync, heard_ms: int) -> None:
         held: set[LiveLease] = set()
+        terms = []
         for token in sync.tokens:
             lease = self._table.by_token(token)
             if lease is None:
@@ -142,6 +145,12 @@ class LeaseSessions:
             lease.misses = 0
             if lease.holder is not None and lease.holder != session:
                 self._adopt(lease, session)
+            moved = self._table.moved(lease, heard_ms)
+            if moved is not None:
+                lease_ms, attempt_ms = (max(0, at_ms - heard_ms) for at_ms in moved)
+                terms.append((token, lease_ms, attempt_ms))
+        if terms:
+            self._tell(session, LeaseTerms(sync.sent_ms, tuple(terms)))
         for lease in list(self._held.get(session, ())):
             if lease not in held:
                 self._missed(lease, heard_ms)

@@ -20,7 +20,7 @@ from perdure.core.commands import (
     Refusal,
 )
 from perdure.core.ids import Address, Session, unseal
-from perdure.core.limits import GRACE_MS
+from perdure.core.limits import FEED_BEAT_MS, GRACE_MS
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
@@ -35,8 +35,11 @@ from perdure.core.records import (
     Record,
     RetryScheduled,
 )
+from perdure.core.stalls import FREE_MS
 from perdure.core.state import Execution
 
+# History says every FEED_BEAT_MS that it lives, and a turn of it may take FREE_MS.
+HISTORY_SILENT_MS = FREE_MS + FEED_BEAT_MS
 # After a refusal: long enough for the feed to tell why.
 AGAIN_MS = 1_000
 
@@ -93,11 +96,13 @@ class LiveLease:
         "heartbeat_ms",
         "holder",
         "in_flight",
+        "is_moved",
         "length_ms",
         "missed_ms",
         "misses",
         "news",
         "session",
+        "stall_ms",
         "waiting",
     )
 
@@ -106,6 +111,9 @@ class LiveLease:
         self.session = session
         self.holder = session  # Differs where the worker came back as another session.
         self.granted_ms = granted_ms
+        # As of `stall_ms`: both move by what the stalls of history grow from there.
+        self.stall_ms = 0
+        self.is_moved = False  # Later than its holder was told.
         self.deadline_ms = 0
         self.attempt_deadline_ms = 0
         self.heartbeat_ms = 0
@@ -147,6 +155,8 @@ class LeaseTable:
         self._suspects: Ranked[LiveLease] = Ranked()
         self._disturbed_ms: int | None = None
         self._is_paused = False
+        self.stall_ms = 0  # Sum of history's stalls, as far as it is known here.
+        self._heard_ms: int | None = None  # When history was heard last.
 
     def __len__(self) -> int:
         return len(self._live)
@@ -172,6 +182,7 @@ class LeaseTable:
                 live = LiveLease(address, lease.session, lease.granted_ms)
                 live.heartbeat_ms = activity.options.heartbeat_ms
                 live.beat = activity.beat
+                live.stall_ms = lease.stall_ms
                 self._begin(live, lease.deadline_ms, lease.attempt_deadline_ms, None)
 
     def apply(self, workflow_id: str, at_ms: int, record: Record) -> None:
@@ -180,6 +191,7 @@ class LeaseTable:
         if isinstance(record, LeaseGranted):
             address = Address(workflow_id, record.activity_id, record.generation, record.grant)
             live = LiveLease(address, record.session, record.at_ms)
+            live.stall_ms = record.stall_ms
             if record.deadline_ms < record.attempt_deadline_ms:
                 live.heartbeat_ms = record.deadline_ms - record.at_ms
             self._begin(live, record.deadline_ms, record.attempt_deadline_ms, record)
@@ -189,6 +201,7 @@ class LeaseTable:
                 if record.beat >= held.beat:
                     held.beat = record.beat
                     held.news = False
+                self._rebase(held, record.stall_ms)
                 self._move(held, record.deadline_ms)
         elif kind in _ENDS:
             held = self._live.get((workflow_id, record.activity_id))  # type: ignore[attr-defined]
@@ -264,8 +277,8 @@ class LeaseTable:
                 lease.details = details
                 lease.news = True
             if lease.heartbeat_ms:
-                moved_ms = min(now_ms + lease.heartbeat_ms, lease.attempt_deadline_ms)
-                self._move(lease, moved_ms)
+                self._rebase(lease, self.stall_ms)
+                self._move(lease, min(now_ms + lease.heartbeat_ms, lease.attempt_deadline_ms))
         if lease.in_flight is None:
             lease.in_flight = wish
             self._propose(wish.command(), wish)
@@ -280,6 +293,15 @@ class LeaseTable:
             waiting.beat = beat
             if has_details:
                 waiting.details, waiting.has_details = details, True
+
+    def _rebase(self, lease: LiveLease, stall_ms: int) -> None:
+        """Have its deadlines as of this sum of stalls."""
+        grown_ms = stall_ms - lease.stall_ms
+        if grown_ms > 0:
+            lease.stall_ms = stall_ms
+            lease.is_moved = True
+            lease.attempt_deadline_ms += grown_ms
+            self._move(lease, min(lease.deadline_ms + grown_ms, lease.attempt_deadline_ms))
 
     def _move(self, lease: LiveLease, deadline_ms: int) -> None:
         if deadline_ms > lease.deadline_ms:
@@ -311,6 +333,29 @@ class LeaseTable:
         if following is not None:
             self._propose(following.command(), following)
 
+    # --- history's stalls ---------------------------------------------------------
+    def history_beats(self, stall_ms: int, now_ms: int) -> None:
+        """History lives, and this is the sum of its stalls until now."""
+        self.stall_ms = max(self.stall_ms, stall_ms)
+        self._heard_ms = now_ms
+
+    def moved(self, lease: LiveLease, at_ms: int) -> tuple[int, int] | None:
+        """(deadline_ms, attempt_deadline_ms) of a lease that history's stalls have moved, or None.
+
+        While history is silent nobody can be acknowledged: the lease lasts on, so far that nothing
+        is expired here before, nor by a successor of ours.
+        """
+        self._rebase(lease, self.stall_ms)
+        if self._heard_ms is not None:
+            silent_ms = at_ms - self._heard_ms - HISTORY_SILENT_MS
+            reach_ms = at_ms + min(lease.length_ms, GRACE_MS)
+            held_ms = min(lease.deadline_ms + silent_ms, reach_ms)
+            if silent_ms > 0 and held_ms > lease.deadline_ms:
+                lease.attempt_deadline_ms = max(lease.attempt_deadline_ms, held_ms)
+                lease.is_moved = True
+                self._move(lease, held_ms)
+        return (lease.deadline_ms, lease.attempt_deadline_ms) if lease.is_moved else None
+
     # --- ends -------------------------------------------------------------------
     def disturbed(self, now_ms: int) -> None:
         """A new gateway, lease keeper or history: silence until now says nothing.
@@ -318,6 +363,10 @@ class LeaseTable:
         No lease expires within its length, or 10 s where it is longer, from now.
         """
         self._disturbed_ms = now_ms
+        while (found := self._suspects.first()) is not None:
+            lease = found[1]
+            self._suspects.remove(lease)
+            self._deadlines.put(lease, now_ms)
 
     def pause(self) -> None:
         """History is gone: nobody can be heard, so nothing expires before `resume`."""
@@ -347,9 +396,11 @@ class LeaseTable:
         while (lease := self._suspects.pop_up_to(now_ms)) is not None:
             self._expire(lease)
         while (lease := self._deadlines.pop_up_to(now_ms)) is not None:
-            floor_ms = now_ms
+            self._rebase(lease, self.stall_ms)
+            floor_ms = max(now_ms, lease.deadline_ms)
             if self._disturbed_ms is not None:
-                floor_ms = self._disturbed_ms + min(lease.length_ms, GRACE_MS)
+                grace_ms = min(lease.length_ms, GRACE_MS)
+                floor_ms = max(floor_ms, self._disturbed_ms + grace_ms)
             if lease.ending not in ("", "expired"):
                 self.end(lease, lease.ending)
             elif floor_ms > now_ms:

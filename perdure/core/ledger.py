@@ -150,6 +150,7 @@ class Ledger:
         ready: int = 0,
         ready_max: int = READY_MAX,
         began_ms: int = 0,
+        stall_ms: int = 0,
     ) -> None:
         self.n = n
         self.key = key
@@ -157,6 +158,8 @@ class Ledger:
         self.ready = ready
         self._ready_max = ready_max
         self._began_ms = began_ms
+        # Sum of all stalls until now: whoever has a clock that can stall keeps it up to date.
+        self.stall_ms = stall_ms
         self._source = source
         self._epoch = epoch
         self._last_hash = last_hash
@@ -239,6 +242,7 @@ class Ledger:
             dlq_after_attempts=self._dlq_after_attempts,
             address=address,
             began_ms=self._began_ms,
+            stall_ms=self.stall_ms,
             closing_event=partial(self._closing_event, draft, workflow_id),
             requested_event=partial(self._requested_event, draft, workflow_id),
         )
@@ -376,6 +380,7 @@ class Ledger:
             activities_closed=activities_closed,
             timers=timers,
             timers_closed=timers_closed,
+            stall_ms=self.stall_ms,
         )
 
 

@@ -149,11 +149,12 @@ class Newest(Message, frozen=True, tag=8):
     """History's newest commit, repeated every 100 ms.
 
     `sent` is the newest that was sent to this follower: if it has not reached that, it reads the
-    log. What lies between `sent` and `n` does not concern it.
+    log. What lies between `sent` and `n` does not concern it. `stall_ms`: sum of all stalls.
     """
 
     n: int
     sent: int
+    stall_ms: int = 0
 
 
 # --- worker to scheduler, lease keeper (passed on by the gateway) -----------
@@ -177,6 +178,7 @@ class Sync(Message, frozen=True, tag=20):
     n: int
     draining: bool = False
     quarantine: bool = False  # It takes one task at a time, of those that must run alone.
+    sent_ms: int = 0  # By the worker's own clock; comes back in LeaseTerms.
 
 
 class Heartbeat(Message, frozen=True, tag=21):
@@ -246,6 +248,16 @@ class DropWorkflow(Message, frozen=True, tag=33):
     """Forget the cached state and any task of this workflow."""
 
     workflow_id: str
+
+
+class LeaseTerms(Message, frozen=True, tag=34):
+    """How long these leases last: (token, lease_ms, attempt_ms), later than their tasks said.
+
+    Counted from `sent_ms`, when the worker sent the Sync that this answers.
+    """
+
+    sent_ms: int
+    leases: tuple[tuple[str, int, int], ...]
 
 
 # --- worker and gateway -----------------------------------------------------
@@ -373,6 +385,7 @@ ToWorker = (
     | ActivityTask
     | CancelTask
     | DropWorkflow
+    | LeaseTerms
 )
 FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
 

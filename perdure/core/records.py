@@ -200,7 +200,7 @@ class ActivityRedriven(Record, frozen=True, tag=14):
 # --- activities: the task table ---------------------------------------------
 class LeaseGranted(Record, frozen=True, tag=15):
     """One worker may run one attempt, until `deadline_ms`, heartbeats apart; never past
-    `attempt_deadline_ms`.
+    `attempt_deadline_ms`. Both move by what the stalls of history have grown since `stall_ms`.
     """
 
     at_ms: int
@@ -213,6 +213,7 @@ class LeaseGranted(Record, frozen=True, tag=15):
     deadline_ms: int
     attempt_deadline_ms: int
     poll_id: str | None = None
+    stall_ms: int = 0
 
 
 class HeartbeatRecorded(Record, frozen=True, tag=16):
@@ -225,6 +226,7 @@ class HeartbeatRecorded(Record, frozen=True, tag=16):
     beat: int
     details: Payload | None
     deadline_ms: int
+    stall_ms: int = 0
 
 
 class LeaseReleased(Record, frozen=True, tag=17):

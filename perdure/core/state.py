@@ -46,7 +46,10 @@ class AttemptFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Who runs the attempt, until when. `session` is None for a task polled by hand."""
+    """Who runs the attempt, until when. `session` is None for a task polled by hand.
+
+    The deadlines are as of `stall_ms`, a sum of history's stalls: they move by what it grows.
+    """
 
     worker_id: str
     session: Session | None
@@ -55,6 +58,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt_deadline_ms: int
     poll_id: str | None = None
     granted_n: int = 0  # The commit that granted it; 0 where that is not known.
+    stall_ms: int = 0
 
 
 class LastEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -120,6 +124,21 @@ class Activity(msgspec.Struct, array_like=True):
     def key(self, workflow_id: str) -> str:
         """The idempotency key of this activity's effect."""
         return idempotency_key(workflow_id, self.activity_id)
+
+
+def moved_deadlines(lease: Lease, activity: Activity, stall_ms: int) -> tuple[int, int]:
+    """(deadline_ms, attempt_deadline_ms) of a lease, when the sum of all stalls is `stall_ms`.
+
+    The caller's own deadline is never held back.
+    """
+    grown_ms = stall_ms - lease.stall_ms
+    if grown_ms <= 0:
+        return lease.deadline_ms, lease.attempt_deadline_ms
+    attempt_ms = lease.attempt_deadline_ms + grown_ms
+    close_ms = activity.schedule_to_close_at_ms
+    if close_ms is not None:
+        attempt_ms = min(attempt_ms, close_ms)
+    return min(lease.deadline_ms + grown_ms, attempt_ms), attempt_ms
 
 
 class Execution(msgspec.Struct):

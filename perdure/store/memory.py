@@ -94,7 +94,7 @@ class MemoryStore:
         if not self.log:
             return rules.Newest(self.epoch, 0, 0, GENESIS)
         last = self.log[-1]
-        return rules.Newest(self.epoch, last.n, last.at_ms, last.hash)
+        return rules.Newest(self.epoch, last.n, last.at_ms, last.hash, last.stall_ms)
 
     def event(self, workflow_id: str, event_id: int | None) -> bytes | None:
         """The encoded event record at this id."""
@@ -130,7 +130,7 @@ class MemoryWriter:
             store.epoch = self._epoch = row.epoch
             store.boot = rules.Boot(boot_id, base_ms)
         self._tell(row.n, row.hash)
-        return Opened(row.epoch, row.n, row.hash, base_ms, store.key)
+        return Opened(row.epoch, row.n, row.hash, base_ms, store.key, row.stall_ms)
 
     def begin(self) -> None:
         """There is nothing to open."""
@@ -410,6 +410,12 @@ def _apply(store: MemoryStore, change: Change) -> None:
         known[execution.workflow_id].put(execution, raw)
     store.log.append(
         CommitRow(
-            change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body
+            change.n,
+            change.epoch,
+            change.at_ms,
+            change.previous_hash,
+            change.hash,
+            change.body,
+            change.stall_ms,
         )
     )

@@ -51,6 +51,7 @@ class Opened(msgspec.Struct, frozen=True):
     last_hash: bytes
     base_ms: int
     key: bytes
+    stall_ms: int = 0  # Sum of all stalls so far, as the last commit has it.
 
 
 class CommitRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -62,6 +63,7 @@ class CommitRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     previous_hash: bytes
     hash: bytes
     body: bytes
+    stall_ms: int = 0
 
 
 class WorkflowFilter(msgspec.Struct, frozen=True):

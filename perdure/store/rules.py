@@ -24,6 +24,7 @@ class Newest(NamedTuple):
     n: int
     at_ms: int
     hash: bytes
+    stall_ms: int = 0
 
 
 class Boot(NamedTuple):
@@ -54,7 +55,8 @@ def epoch_commit(newest: Newest, at_ms: int, incarnation: str) -> CommitRow:
     """The row that takes the store over for the next epoch."""
     n, epoch = newest.n + 1, newest.epoch + 1
     body = encode_body(CommitBody(n, epoch, at_ms, (), opened=incarnation))
-    return CommitRow(n, epoch, at_ms, newest.hash, next_hash(newest.hash, body), body)
+    link = next_hash(newest.hash, body)
+    return CommitRow(n, epoch, at_ms, newest.hash, link, body, newest.stall_ms)
 
 
 def check_link(change: Change, owned: int, newest: Newest) -> None:

@@ -16,7 +16,8 @@ from perdure.store.protocol import CommitRow, StoreError
 SEQS_KEPT = 200_000
 
 _INSERT_COMMIT = (
-    "INSERT INTO commits (n, epoch, at_ms, previous_hash, hash, body) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO commits (n, epoch, at_ms, previous_hash, hash, body, stall_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _INSERT_EXECUTION = (
     f"INSERT INTO executions (seq, {', '.join(sqlite_rows.EXECUTION_COLUMNS)})"
@@ -75,7 +76,15 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> None:
     many = connection.executemany
     connection.execute(
         _INSERT_COMMIT,
-        (change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body),
+        (
+            change.n,
+            change.epoch,
+            change.at_ms,
+            change.previous_hash,
+            change.hash,
+            change.body,
+            change.stall_ms,
+        ),
     )
     reached(CrashPoint.STORE_COMMIT_ROW_WRITTEN)
     if change.started:

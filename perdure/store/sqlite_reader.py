@@ -48,7 +48,7 @@ class SqliteReader:
     def commits(self, after: int, limit: int) -> list[CommitRow]:
         """Commit rows after `after`, in order."""
         rows = self._connection().execute(
-            "SELECT n, epoch, at_ms, previous_hash, hash, body FROM commits"
+            "SELECT n, epoch, at_ms, previous_hash, hash, body, stall_ms FROM commits"
             " WHERE n > ? ORDER BY n LIMIT ?",
             (after, limit),
         )

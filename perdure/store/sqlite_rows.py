@@ -263,7 +263,7 @@ def load_key(connection: apsw.Connection) -> bytes:
 def load_newest(connection: apsw.Connection) -> Newest:
     """The end of the log; before the first commit, its base."""
     row = connection.execute(
-        "SELECT (SELECT max(epoch) FROM epochs), n, at_ms, hash FROM commits"
+        "SELECT (SELECT max(epoch) FROM epochs), n, at_ms, hash, stall_ms FROM commits"
         " ORDER BY n DESC LIMIT 1"
     ).fetchone()
     if row is not None:

@@ -253,7 +253,7 @@ class SqliteWriter:
         reached(CrashPoint.STORE_EPOCH_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
         self._seqs = sqlite_changes.Seqs(connection)
-        return Opened(row.epoch, row.n, row.hash, base_ms, key), row
+        return Opened(row.epoch, row.n, row.hash, base_ms, key, row.stall_ms), row
 
     def _check_end(
         self, connection: apsw.Connection, newest: rules.Newest, seen: list[witness.Seen]

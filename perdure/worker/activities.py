@@ -26,6 +26,8 @@ from perdure.worker.sockets import GatewayLink
 ENDED_KEPT = 10_000
 BEATS_KEPT = 16
 HEAP_SLACK = 1_000
+# Who stood still may find that a lease has lasted on: so long it waits to be told.
+ASK_MS = 1_000
 LOST_CODES = frozenset({"FAILED_PRECONDITION", "NOT_FOUND"})
 
 
@@ -74,6 +76,7 @@ class Activities:
         self._sent: dict[int, Held] = {}
         self._order = 0
         self._draining = False
+        self._fence_from_ms = 0  # Before this no lease is given up.
 
     # --- what the session asks ------------------------------------------------
     def tokens(self) -> tuple[str, ...]:
@@ -157,8 +160,9 @@ class Activities:
             held = heapq.heappop(self._leases)[2]
             if held.state not in (State.WAITING, State.RUNNING):
                 continue
-            if held.lease_until_ms > now_ms:
-                self._push(self._leases, held.lease_until_ms, held)
+            until_ms = max(held.lease_until_ms, self._fence_from_ms)
+            if until_ms > now_ms:
+                self._push(self._leases, until_ms, held)
                 continue
             logs.logger().warning(
                 LogName.WORKER_FENCED,
@@ -190,6 +194,20 @@ class Activities:
         self._ended[token] = None
         if len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
+
+    def stood_still(self, now_ms: int) -> None:
+        """This process did, until now: the node is asked what it has lost before it gives it up."""
+        self._fence_from_ms = now_ms + ASK_MS
+
+    def terms(self, message: links.LeaseTerms) -> None:
+        """The node stood still: leases last longer than their tasks said."""
+        for token, lease_ms, attempt_ms in message.leases:
+            held = self._held.get(token)
+            if held is not None:
+                until_ms = message.sent_ms + attempt_ms
+                held.until_ms = max(held.until_ms, until_ms)
+                renewed_ms = max(held.lease_until_ms, message.sent_ms + lease_ms)
+                held.lease_until_ms = min(held.until_ms, renewed_ms)
 
     # --- heartbeats ---------------------------------------------------------------
     def beat_recorded(self, token: str, now_ms: int) -> None:

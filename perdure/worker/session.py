@@ -18,6 +18,7 @@ from perdure import activity, logs, workflow
 from perdure.clock import boottime_ms
 from perdure.core import limits, links
 from perdure.core.ids import Session
+from perdure.core.stalls import Stalls
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.worker.activities import Activities
@@ -99,6 +100,7 @@ class Worker:
         self.workflows = Workflows(
             config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
         )
+        self._stalls = Stalls()
         self._newest = 0
         self._ready = False
         self._history = ""
@@ -148,6 +150,8 @@ class Worker:
         while not self.is_over(now_ms):
             self._wait()
             now_ms = self._clock()
+            if self._stalls.wakes(now_ms):
+                self.stood_still(now_ms)
             parting = self.turn(now_ms)
             if parting is not None:
                 return parting
@@ -172,7 +176,13 @@ class Worker:
         if not self.workflows.replays.is_ready and self._inbox.arm():
             next_ms = self.next_ms()
             timeout_ms = -1 if next_ms is None else max(0, next_ms - self._clock())
+        self._stalls.waits(self._clock(), None if timeout_ms < 0 else timeout_ms)
         self.look(timeout_ms)
+
+    def stood_still(self, now_ms: int) -> None:
+        """This process was stopped until now, or kept from its turn: ask what is still ours."""
+        self.activities.stood_still(now_ms)
+        self._sync_at_ms = now_ms
 
     def look(self, timeout_ms: int) -> None:
         """Wait at most so long (-1: for ever) for something that `turn` can receive."""
@@ -260,6 +270,8 @@ class Worker:
                 self.workflows.page(message, now_ms)
             case links.CancelTask():
                 self.activities.cancel(message.token, message.reason)
+            case links.LeaseTerms():
+                self.activities.terms(message)
             case links.DropWorkflow():
                 self.workflows.drop(message.workflow_id)
             case links.WorkerWelcome():
@@ -341,6 +353,7 @@ class Worker:
                 self._newest,
                 self._stop_at_ms is not None,
                 config.quarantine,
+                now_ms,
             ),
         )
 

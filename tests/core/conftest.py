@@ -35,6 +35,7 @@ class LittleHistory:
         self.executions: dict[str, Execution] = {}
         self.listeners: list[Listener] = []
         self.u = 0.5
+        self.stall_ms = 0
 
     def ask(self, command: c.Command) -> c.AnyAnswer:
         """Judge, commit, publish."""
@@ -45,7 +46,8 @@ class LittleHistory:
             assert address is not None
         workflow_id = address.workflow_id if address else command.workflow_id
         execution = self.executions.get(workflow_id)
-        decision = decide(execution, command, Facts(self.now_ms, lambda: self.u, address=address))
+        facts = Facts(self.now_ms, lambda: self.u, address=address, stall_ms=self.stall_ms)
+        decision = decide(execution, command, facts)
         if decision.records:
             self.n += 1
             for record in decision.records:

@@ -36,7 +36,7 @@ class Rig:
         self.starts += 1
         self.writer = self.store.writer()
         name = f"history.{self.starts}"
-        opened = self.writer.open_epoch(name, self.now_ms, "boot", self.now_ms)
+        opened = self.opened = self.writer.open_epoch(name, self.now_ms, "boot", self.now_ms)
         self.key = opened.key
         self.ledger = Ledger(
             self.writer,
@@ -47,6 +47,7 @@ class Rig:
             draw=random.Random(0).random,
             ready=self.writer.ready_count(),
             began_ms=self.now_ms,
+            stall_ms=opened.stall_ms,
             **self.options,
         )
 

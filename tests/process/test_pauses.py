@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.process
@@ -62,3 +63,26 @@ def pid_of_most(node, count):
         pause.wait(0.005)
     pids = [pid for _, _, pid in calls]
     return max(pids, key=pids.count)
+
+
+def stand_still(processes, ms):
+    """SIGSTOP, all of them; and after so long they go on, in the same order."""
+    for process in processes:
+        process.suspend()
+    threading.Event().wait(ms / 1_000)
+    for process in processes:
+        process.resume()
+
+
+@pytest.mark.parametrize("who", ["history", "everybody"])
+def test_no_attempt_is_charged_for_a_standstill_of_the_node_that_outlasts_its_lease(hurt, who):
+    node = hurt(workers=2, slots=6)
+    with node.client(timeout_ms=15_000) as client:
+        ids = begin(client, "beats", 6, 1_500)
+        pid_of_most(node, 6)
+        stopped = node.processes()
+        if who == "history":
+            stopped = [psutil.Process(node.pid_of("history"))]
+        stand_still(stopped, 3_000)  # The lease lasts for 2 s.
+        results = [client.result(each, timeout_ms=10_000) for each in ids]
+    assert results == [f"{each}/b 1" for each in ids]
