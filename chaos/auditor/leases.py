@@ -87,7 +87,7 @@ def _scheduled(fold: Place, workflow: Workflow, record: Record) -> None:
 # --- leases -----------------------------------------------------------------
 def _granted(fold: Place, workflow: Workflow, record: Record) -> None:
     _, at_ms, activity_id, generation, grant, attempt = record[:6]
-    worker_id, session, deadline_ms, whole_ms, poll_id = record[6:11]
+    worker_id, session, deadline_ms, whole_ms, poll_id, stall_ms = record[6:12]
     activity = find(fold, workflow, activity_id, "LeaseGranted", 29)
     if activity is None:
         return
@@ -115,7 +115,8 @@ def _granted(fold: Place, workflow: Workflow, record: Record) -> None:
     activity.leased_in_generation = True
     activity.last_granted_ms = at_ms
     activity.handed_back = ""
-    activity.lease = [worker_id, session, at_ms, deadline_ms, whole_ms, poll_id, fold.n]
+    lease = [worker_id, session, at_ms, deadline_ms, whole_ms, poll_id, fold.n, stall_ms or 0]
+    activity.lease = lease
 
 
 def _check_deadlines(
@@ -135,7 +136,7 @@ def _check_deadlines(
 
 
 def _heartbeat(fold: Place, workflow: Workflow, record: Record) -> None:
-    _, at_ms, activity_id, generation, grant, beat, details, deadline_ms = record[:8]
+    _, at_ms, activity_id, generation, grant, beat, details, deadline_ms, stall_ms = record[:9]
     activity = find(fold, workflow, activity_id, "HeartbeatRecorded", 17)
     if activity is None:
         return
@@ -146,6 +147,7 @@ def _heartbeat(fold: Place, workflow: Workflow, record: Record) -> None:
     if beat <= activity.beat:
         text = f"heartbeat {beat} follows heartbeat {activity.beat}"
         fold.wrong(workflow, 23, activity_id, text)
+    _move(activity, lease, stall_ms or 0)
     expected_ms = lease[3]
     if activity.options[3]:
         expected_ms = max(expected_ms, min(at_ms + activity.options[3], lease[4]))
@@ -155,6 +157,17 @@ def _heartbeat(fold: Place, workflow: Workflow, record: Record) -> None:
     activity.beat, activity.details = beat, details
     activity.last_heartbeat_ms = at_ms
     lease[3] = deadline_ms
+
+
+def _move(activity: Activity, lease: list[Any], stall_ms: int) -> None:
+    """Both deadlines move by what history stood still meanwhile; the caller's own does not."""
+    grown_ms = max(0, stall_ms - lease[7])
+    whole_ms = lease[4] + grown_ms
+    if activity.close_ms is not None:
+        whole_ms = min(whole_ms, activity.close_ms)
+    lease[3] = min(lease[3] + grown_ms, whole_ms)
+    lease[4] = whole_ms
+    lease[7] += grown_ms
 
 
 def _released(fold: Place, workflow: Workflow, record: Record) -> None:

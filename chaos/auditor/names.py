@@ -113,12 +113,22 @@ KINDS: dict[int, Kind] = {
             "deadline_ms",
             "attempt_deadline_ms",
             "poll_id",
+            "stall_ms",
         ),
         9,
     ),
     16: Kind(
         "HeartbeatRecorded",
-        ("at_ms", "activity_id", "generation", "grant", "beat", "details", "deadline_ms"),
+        (
+            "at_ms",
+            "activity_id",
+            "generation",
+            "grant",
+            "beat",
+            "details",
+            "deadline_ms",
+            "stall_ms",
+        ),
         7,
         payload=6,
     ),
@@ -217,6 +227,7 @@ LEASE = (
     "attempt_deadline_ms",
     "poll_id",
     "granted_n",
+    "stall_ms",
 )
 
 REFERENCE_FROM_BYTES = 1_024
