@@ -15,7 +15,7 @@ from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcom
 from perdure.core.records import Group, decode_body
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store.protocol import Reader
+from perdure.store.protocol import Reader, StoreError
 
 COMMITS_A_READ = 1_000
 # Either our hello or its answer got lost: without them nothing of the log would ever come.
@@ -140,6 +140,11 @@ class Follower(Mailbox):
         """Catch up from the store: what was lost on the way, or committed before we followed."""
         while True:
             rows = self.reader.commits(self.reached, COMMITS_A_READ)
+            if rows and rows[0].n > self.reached + 1:
+                raise StoreError(
+                    f"the log begins with commit {rows[0].n}, {self.reached + 1} was pruned: this"
+                    " process has been away for too long and begins anew"
+                )
             for row in rows:
                 self._apply(row.body)
             if len(rows) < COMMITS_A_READ:

@@ -28,7 +28,7 @@ from perdure.core.commands import (
     ReleaseActivity,
 )
 from perdure.core.ledger import Batch, Ledger
-from perdure.core.limits import FEED_BEAT_MS, PROTOCOL_VERSION
+from perdure.core.limits import AUDIT_MS, FEED_BEAT_MS, PROTOCOL_VERSION, RETENTION_MS
 from perdure.core.links import (
     DLQ,
     GATEWAY,
@@ -48,8 +48,9 @@ from perdure.core.links import (
 from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
 from perdure.core.state import Status
 from perdure.crash_points import CrashPoint, reached
+from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.log_names import LogName
-from perdure.store.protocol import DiskFailed, StoreBehind, StoreError, Writer
+from perdure.store.protocol import DiskFailed, Retention, StoreBehind, StoreError, Writer
 
 EXIT_COMMIT_FAILED = 71
 EXIT_STORE_UNUSABLE = 2
@@ -136,6 +137,9 @@ class History(Mailbox):
             ready=self._writer.ready_count(),
             began_ms=opened.base_ms + host.boottime_ms(),
         )
+        self._writer.retain(
+            Retention(options.get("retention_ms", RETENTION_MS), options.get("audit_ms", AUDIT_MS))
+        )
         self.ready()
 
     def on_message(self, sender: str, head: bytes, message: Any) -> None:
@@ -181,14 +185,15 @@ class History(Mailbox):
         return self._beat_ms
 
     def on_timer(self, now_ms: int) -> None:
-        """Repeat the newest number; look after the write-ahead log."""
+        """Repeat the newest number; look after what the store keeps, and its log."""
         self._beat_ms = now_ms + FEED_BEAT_MS
         for follower, sent in self._followers.items():
             self.send(follower, Newest(self._ledger.n, sent, self.stalls.sum_ms))
         self.flush()
         try:
+            self._writer.tidy(now_ms)
             self._writer.maybe_checkpoint()
-        except DiskFailed:
+        except Exception:  # noqa: BLE001 - as for a commit
             self._disk_failed(self._ledger.n)
 
     def on_orderly_stop(self, grace_ms: int) -> None:
@@ -260,7 +265,9 @@ class History(Mailbox):
         for sender, watch in self._new_watches:
             execution = self._ledger.execution(watch.workflow_id)
             if execution is None:
-                answer: AnyAnswer = Refusal("NOT_FOUND", "there is no workflow of this id")
+                answer: AnyAnswer = _not_found(no_workflow(watch.workflow_id))
+            elif execution.status is Status.REMOVED:
+                answer = _not_found(removed_workflow(watch.workflow_id))
             elif execution.is_open:
                 if (sender, watch.n) not in self._watched:  # Else it was sent twice.
                     watcher = _Watcher(sender, watch.n)
@@ -299,6 +306,10 @@ class History(Mailbox):
             for watcher in watchers:
                 del self._watched[watcher.sender, watcher.n]
                 self.send(watcher.sender, Answer(watcher.n, batch.n, answer))
+
+
+def _not_found(error: NotFound) -> Refusal:
+    return Refusal(error.code, error.message)
 
 
 def _closed(status: Status, event: Record | None) -> AnyAnswer:

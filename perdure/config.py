@@ -14,7 +14,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from perdure.core.limits import NAME_CHARS_MAX
+from perdure.core.limits import (
+    AUDIT_MS,
+    AUDIT_MS_MIN,
+    INTEGER_MAX,
+    NAME_CHARS_MAX,
+    RETENTION_MS,
+)
 from perdure.errors import InvalidArgument
 from perdure.policy import ATTEMPTS_MAX, DLQ_AFTER_ATTEMPTS_DEFAULT
 
@@ -27,16 +33,20 @@ SLOTS_MAX = 10_000
 Attempts = Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=WORKERS_MAX)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
+RetentionMs = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+AuditMs = Annotated[int, msgspec.Meta(ge=AUDIT_MS_MIN, le=INTEGER_MAX)]
 Module = Annotated[str, msgspec.Meta(min_length=1)]
 Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}$")]
 
 
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
     """[durable]: what history does. `dlq_after_attempts` stands in where a retry policy sets no
-    limit.
+    limit; a closed workflow is kept for `retention_ms`, the commit log for `audit_ms`.
     """
 
     dlq_after_attempts: Attempts = DLQ_AFTER_ATTEMPTS_DEFAULT
+    retention_ms: RetentionMs = RETENTION_MS
+    audit_ms: AuditMs = AUDIT_MS
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,6 +119,14 @@ def no_workflow(workflow_id: str) -> NotFound:
     return NotFound(f"there is no workflow {workflow_id!r}")
 
 
+def removed_workflow(workflow_id: str) -> NotFound:
+    """The error that retention has removed the workflow of this id."""
+    return NotFound(
+        f"workflow {workflow_id!r} has ended, and its history was removed when its retention time"
+        " was over; the id stays taken"
+    )
+
+
 def from_code(code: str, message: str, **kw: Any) -> PerdureError:
     """The error that an answer with `code` stands for, ready to be raised.
 

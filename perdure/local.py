@@ -38,12 +38,14 @@ from perdure.core.task_queues import TaskQueues
 from perdure.errors import Internal, InvalidArgument
 from perdure.failures import Failure, failure_from_exception
 from perdure.store.memory import MemoryStore
+from perdure.store.retention import Retention
 from perdure.worker import guard
 from perdure.worker.context import activity_context
 from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
 from perdure.worker.replay import Replayer
 
 WORKER_ID = "local"
+KEEP = Retention()  # For ever: a test looks at what has been.
 # What run_until_idle jumps over. The deadlines of callers and of leases are left to the test.
 _SKIPPED = frozenset({"timer", "retry"})
 
@@ -60,6 +62,7 @@ class Core:
         jitter: Jitter | None,
         draw: Callable[[], float],
         dlq_after_attempts: int,
+        retention: Retention = KEEP,
     ) -> None:
         guard.install()  # Acts on workflow code only.
         self.workflows = _by_name([workflow.definition_of(one) for one in workflows], "workflow")
@@ -68,6 +71,7 @@ class Core:
         self._jitter = jitter
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
+        self._retention = retention
         self._store = MemoryStore()
         self._replayers: dict[str, Replayer] = {}
         # Coroutines that nobody closed complain when they are collected.
@@ -87,6 +91,7 @@ class Core:
         now_ms = self.now_ms()
         writer = self._writer = self._store.writer()
         opened = writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
+        writer.retain(self._retention)
         self.reader = self._store.reader()
         self._ledger = Ledger(
             writer,
@@ -122,7 +127,7 @@ class Core:
             dues = (self._queues.next_due_ms(), self._leases.next_due_ms())
             due_ms = min((due for due in dues if due is not None), default=None)
             if due_ms is None or due_ms > now_ms:
-                return
+                break
             at_ms = max(due_ms, self._reached_ms)
             self._leases.check(at_ms)
             expiries, self._proposals = self._proposals, []
@@ -133,6 +138,8 @@ class Core:
                         self._queues.refused(command, answer.at_ms)
                 else:
                     self._leases.answered(command, None, answer, 0, at_ms)
+        while self._writer.tidy(now_ms):
+            pass
 
     def _propose(self, command: AnyCommand, _: Any) -> None:
         self._proposals.append(command)

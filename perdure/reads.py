@@ -23,8 +23,8 @@ from perdure.core.records import (
     WorkflowStarted,
     decode_event,
 )
-from perdure.core.state import Activity, Execution
-from perdure.errors import no_workflow
+from perdure.core.state import Activity, Execution, Status
+from perdure.errors import no_workflow, removed_workflow
 from perdure.store.protocol import Reader, WorkflowFilter
 from perdure.values import is_reference
 
@@ -36,6 +36,8 @@ def execution(reader: Reader, workflow_id: str) -> Execution:
     found = reader.execution(workflow_id)
     if found is None:
         raise no_workflow(workflow_id)
+    if found.status is Status.REMOVED:
+        raise removed_workflow(workflow_id)
     return found
 
 

@@ -17,6 +17,7 @@ from perdure.core.facts import Jitter
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.local_client import LocalClient
+from perdure.store.retention import Retention
 
 __all__ = ["LocalEngine", "ManualClock"]
 
@@ -45,8 +46,8 @@ class LocalEngine:
 
     `workflows` and `activities` are defined functions (an activity may also be left out: then its
     tasks wait to be polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws;
-    `dlq_after_attempts` counts for policies without `max_attempts`. Every method raises
-    perdure.errors.
+    `dlq_after_attempts` counts for policies without `max_attempts`; a workflow that has ended is
+    removed after `retention_ms` (None: never). Every method raises perdure.errors.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class LocalEngine:
         jitter: Jitter | None = None,
         seed: int = 0,
         dlq_after_attempts: int = 5,
+        retention_ms: int | None = None,
     ) -> None:
         self.clock = clock or ManualClock(0)
         self._core = local.Core(
@@ -66,6 +68,7 @@ class LocalEngine:
             jitter=jitter,
             draw=random.Random(seed).random,
             dlq_after_attempts=dlq_after_attempts,
+            retention=Retention(retention_ms),
         )
         self.client = LocalClient(self._core)
 

@@ -78,5 +78,6 @@ class Boots:
         if spec.id == links.SCHEDULER:
             return {"quarantine_max": config.workers}
         if spec.id == links.HISTORY:
-            return {"dlq_after_attempts": config.dlq_after_attempts, "seed": config.seed}
+            names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms")
+            return {name: getattr(config, name) for name in names}
         return {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RETENTION_MS
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
@@ -27,7 +28,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws;
     None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
-    `queues`: the task queues they serve.
+    `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
+    workflows and its commit log.
     """
 
     data_dir: str = ".perdure"
@@ -38,6 +40,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     bind: tuple[str, ...] = ()
     log_json: bool = True
     dlq_after_attempts: int = 5
+    retention_ms: int = RETENTION_MS
+    audit_ms: int = AUDIT_MS
     seed: int | None = None
     grace_ms: int = 5_000
     queues: tuple[str, ...] = ("default",)
@@ -50,6 +54,8 @@ def check_config(config: NodeConfig) -> None:
         ("slots", config.slots, 1, 10_000),
         ("grace_ms", config.grace_ms, 0, 86_400_000),
         ("dlq_after_attempts", config.dlq_after_attempts, 1, 2**31),
+        ("retention_ms", config.retention_ms, 0, INTEGER_MAX),
+        ("audit_ms", config.audit_ms, 0, INTEGER_MAX),
     ):
         if not low <= value <= high:
             raise Refused(EXIT_BAD_INPUT, f"{name} must be {low} to {high}, not {value}")

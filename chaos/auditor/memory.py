@@ -34,15 +34,17 @@ class ReaderTables:
     def _executions(self) -> list[Execution]:
         if self._all is None:
             whole = {one.workflow_id: one for one in self._reader.open_state()[1]}
-            found: list[Execution] = []
-            page: str | None = None
-            while True:
-                some, page = self._reader.list_workflows(WorkflowFilter(), PAGE, page)
-                found += [whole.get(one.workflow_id, one) for one in some]
-                if page is None:
-                    break
-            self._all = found
+            listed = self._listed(WorkflowFilter())
+            self._all = [whole.get(one.workflow_id, one) for one in listed]
         return self._all
+
+    def _listed(self, where: WorkflowFilter) -> Iterator[Execution]:
+        page: str | None = None
+        while True:
+            some, page = self._reader.list_workflows(where, PAGE, page)
+            yield from some
+            if page is None:
+                return
 
     def epochs(self) -> Iterator[EpochRow]:
         """None: a Reader does not show them."""
@@ -93,8 +95,9 @@ class ReaderTables:
                 yield TimerRow(one.workflow_id, timer_id, due_ms)
 
     def tombstones(self) -> Iterator[TombstoneRow]:
-        """None: a Reader does not show them."""
-        return iter(())
+        """Every tombstone."""
+        for one in self._listed(WorkflowFilter(status="Removed")):
+            yield TombstoneRow(one.workflow_id, one.digest, one.closed_ms or 0)
 
 
 def _event(workflow_id: str, body: bytes) -> EventRow:

@@ -115,8 +115,9 @@ class SqliteStore:
             yield EpochRow(*row)
 
     def executions(self) -> Iterator[ExecutionRow]:
-        """Every execution."""
-        for row in self._rows("executions", f"SELECT {_EXECUTION} FROM executions ORDER BY seq"):
+        """Every execution that was not removed; of those that were, this is the tombstone."""
+        query = f"SELECT {_EXECUTION} FROM executions WHERE status <> 'Removed' ORDER BY seq"
+        for row in self._rows("executions", query):
             yield ExecutionRow(*row)
 
     def events(self) -> Iterator[EventRow]:

@@ -112,6 +112,8 @@ def up(
         queues=tuple(queue or node.queues or ("default",)),
         log_json=not sys.stderr.isatty(),
         dlq_after_attempts=settings.durable.dlq_after_attempts,
+        retention_ms=settings.durable.retention_ms,
+        audit_ms=settings.durable.audit_ms,
         seed=seed,
         grace_ms=grace_ms,
     )

@@ -60,7 +60,7 @@ from perdure.core.records import (
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
 )
-from perdure.core.state import Execution
+from perdure.core.state import Execution, Status
 from perdure.errors import no_workflow
 from perdure.failures import engine_failure
 
@@ -99,10 +99,13 @@ def _start(execution: Execution | None, command: StartWorkflow, facts: Facts) ->
             Started(),
         )
     if command.request_id is None or command.request_id != execution.request_id:
+        is_what = execution.status.value
+        if execution.status is Status.REMOVED:
+            is_what = "closed and removed by retention"
         return refuse(
             "ALREADY_EXISTS",
             f"workflow_id {command.workflow_id!r} is taken, by a {execution.workflow_type} that is"
-            f" {execution.status.value}; ids are never used again",
+            f" {is_what}; ids are never used again",
         )
     if command.digest != execution.digest:
         return refuse(

@@ -173,7 +173,8 @@ class Ledger:
         found = self._executions.get(workflow_id)
         if found is None:
             found = self._source.load(workflow_id)
-            if found is not None:
+            # What has ended is not kept: it only goes on by being removed, by the store.
+            if found is not None and found.is_open:
                 self._executions[workflow_id] = found
         return found
 

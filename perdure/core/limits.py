@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 PROTOCOL_VERSION = 1
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # --- sizes ------------------------------------------------------------------
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
@@ -46,6 +46,11 @@ HEARTBEAT_EVERY_MAX_MS = 60_000
 HEARTBEAT_EVERY_UNSET_MS = 30_000
 DEATH_ECHO_MS = 50
 CALL_MS = 5_000
+DAY_MS = 86_400_000
+RETENTION_MS = 7 * DAY_MS
+AUDIT_MS = 14 * DAY_MS
+# A follower reads the gaps of its feed from the log: what is pruned it must have seen.
+AUDIT_MS_MIN = 60_000
 
 # A worker that lost one Sync on the way is heard twice more before its workflow task moves.
 assert SYNC_MS * 3 <= WORKFLOW_TASK_MS

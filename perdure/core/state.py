@@ -24,6 +24,8 @@ class Status(StrEnum):
     CANCELLED = "Cancelled"
     TERMINATED = "Terminated"
     CONTINUED_AS_NEW = "ContinuedAsNew"
+    # Not seen by users: it ended, retention has removed its history, its id stays taken.
+    REMOVED = "Removed"
 
 
 class ActivityState(StrEnum):

@@ -8,63 +8,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import msgspec
+from collections import deque
+from collections.abc import Callable, Iterator
 
 from perdure.core.chain import GENESIS
-from perdure.core.change import Change, StoredEvent
+from perdure.core.change import Change
 from perdure.core.records import Record, decode_event
-from perdure.core.state import Activity, ActivityState, Execution
+from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.store import rules
+from perdure.store.memory_changes import Stored, apply, check, decode_activity
 from perdure.store.protocol import (
     CommitRow,
     Opened,
     StoreError,
     WorkflowFilter,
 )
+from perdure.store.retention import TIDY_COMMITS, TIDY_WORKFLOWS, TIMES_ADDED, Retention
 
 Tell = Callable[[int, bytes], None]
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_activity = msgspec.msgpack.Decoder(Activity).decode
-_decode_execution = msgspec.msgpack.Decoder(Execution).decode
-
-
-def _encode_bare(execution: Execution) -> bytes:
-    return _encode(msgspec.structs.replace(execution, activities={}, timers={}))
-
-
-class _Stored:
-    """One execution with all that belongs to it."""
-
-    def __init__(self, seq: int, execution: Execution) -> None:
-        self.seq = seq
-        self.put(execution, _encode_bare(execution))
-        self.activities: dict[str, bytes] = {}
-        self.timers: dict[int, int] = {}
-        self.events: dict[int, StoredEvent] = {}
-        self.closing: dict[str, int] = {}
-        self.requested: dict[str, int] = {}
-
-    def put(self, execution: Execution, raw: bytes) -> None:
-        """Take over what `raw` is the encoding of."""
-        self.is_open = execution.is_open
-        self.raw = raw
-
-    def bare(self) -> Execution:
-        """The execution without what is open in it."""
-        return _decode_execution(self.raw)
-
-    def whole(self) -> Execution:
-        """The execution with what is open in it, while it is open."""
-        execution = self.bare()
-        if self.is_open:
-            for activity_id, raw in self.activities.items():
-                execution.activities[activity_id] = _decode_activity(raw)
-            execution.timers.update(self.timers)
-        return execution
 
 
 class MemoryStore:
@@ -75,8 +36,10 @@ class MemoryStore:
         self.key = os.urandom(rules.KEY_BYTES)
         self.epoch = 0
         self.boot: rules.Boot | None = None
-        self.log: list[CommitRow] = []  # Commit n stands at n - 1.
-        self.executions: dict[str, _Stored] = {}  # In the order of their starts.
+        self.base: tuple[int, bytes] = (0, GENESIS)  # The log begins after this commit.
+        self.log: list[CommitRow] = []  # Commit n stands at n - 1 - base.
+        self.executions: dict[str, Stored] = {}  # In the order of their starts.
+        self.closed: deque[Stored] = deque()  # In the order of their ends, which is that of time.
 
     def writer(self, tell: Tell = lambda n, link: None) -> MemoryWriter:
         """A writer; it owns the store from its epoch on. `tell` is as for SqliteWriter."""
@@ -92,7 +55,7 @@ class MemoryStore:
     def newest(self) -> rules.Newest:
         """The end of the log."""
         if not self.log:
-            return rules.Newest(self.epoch, 0, 0, GENESIS)
+            return rules.Newest(self.epoch, self.base[0], 0, self.base[1])
         last = self.log[-1]
         return rules.Newest(self.epoch, last.n, last.at_ms, last.hash, last.stall_ms)
 
@@ -101,6 +64,24 @@ class MemoryStore:
         stored = self.executions.get(workflow_id)
         event = None if stored is None or event_id is None else stored.events.get(event_id)
         return None if event is None else event.body
+
+    def remove(self, before_ms: int, limit: int) -> int:
+        """Leave tombstones of what closed up to `before_ms`, the oldest first; how many."""
+        count = 0
+        while count < limit and self.closed and self.closed[0].closed_ms <= before_ms:
+            self.closed.popleft().bury()
+            count += 1
+        return count
+
+    def prune(self, before_ms: int, limit: int) -> int:
+        """Take commits up to `before_ms` from the front, but for the newest; how many."""
+        count = 0
+        while count < min(limit, len(self.log) - 1) and self.log[count].at_ms <= before_ms:
+            count += 1
+        if count:
+            self.base = (self.log[count - 1].n, self.log[count - 1].hash)
+            del self.log[:count]
+        return count
 
     def load(self, workflow_id: str) -> Execution | None:
         """The execution with what is open in it; None: never started."""
@@ -116,6 +97,7 @@ class MemoryWriter:
         self._tell = tell
         self._epoch = 0
         self._is_over = False
+        self._retention = Retention()
 
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
         """Take the store over: commit the next epoch."""
@@ -144,12 +126,35 @@ class MemoryWriter:
         try:
             with store.lock:
                 rules.check_link(change, self._epoch, store.newest())
-                _check(store, change)
-                _apply(store, change)
+                check(store.executions, change)
+                store.log.append(apply(store.executions, change))
+                ended = [it.workflow_id for it in change.touched if it.closed_ms is not None]
+                store.closed += map(store.executions.__getitem__, ended)
+                self._tidy(change.at_ms, TIMES_ADDED * len(ended), TIMES_ADDED)
         except BaseException:
             self._is_over = True
             raise
         self._tell(change.n, change.hash)
+
+    def retain(self, retention: Retention) -> None:
+        """Keep closed workflows and old commits so long; without it, for ever."""
+        self._owned()
+        self._retention = retention
+
+    def tidy(self, now_ms: int) -> bool:
+        """Take away a part of what is over its time; whether there was any."""
+        store = self._owned()
+        with store.lock:
+            rules.check_owner(self._epoch, store.newest())
+            return self._tidy(now_ms, TIDY_WORKFLOWS, TIDY_COMMITS) > 0
+
+    def _tidy(self, now_ms: int, workflows: int, commits: int) -> int:
+        count, keeps = 0, self._retention
+        if keeps.retention_ms is not None and workflows:
+            count += self._store.remove(now_ms - keeps.retention_ms, workflows)
+        if keeps.audit_ms is not None:
+            count += self._store.prune(now_ms - keeps.audit_ms, commits)
+        return count
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Nothing: there is no log to copy back."""
@@ -221,6 +226,10 @@ class MemoryReader:
         with store.lock:
             return store.newest().n
 
+    def base(self) -> tuple[int, bytes]:
+        """(n, hash) of the commit that the log begins after."""
+        return self._read().base
+
     def open_state(self) -> tuple[int, list[Execution]]:
         """(n, every open execution with its open activities and timers) as of commit n."""
         store = self._read()
@@ -232,7 +241,7 @@ class MemoryReader:
         """Commit rows after `after`, in order."""
         store = self._read()
         with store.lock:
-            return store.log[max(after, 0) :][:limit]
+            return store.log[max(after - store.base[0], 0) :][:limit]
 
     def execution(self, workflow_id: str) -> Execution | None:
         """The execution with all its open activities and timers; None: never started."""
@@ -267,7 +276,7 @@ class MemoryReader:
         with store.lock:
             stored = store.executions.get(workflow_id)
             raw = None if stored is None else stored.activities.get(activity_id)
-        return None if raw is None else _decode_activity(raw).details
+        return None if raw is None else decode_activity(raw).details
 
     def list_workflows(
         self, where: WorkflowFilter, limit: int, page: str | None
@@ -313,7 +322,8 @@ def _matches(execution: Execution, where: WorkflowFilter) -> bool:
     of_activity = (where.pending_state, where.failure_type, where.activity_type)
     return (
         where.workflow_type in (None, execution.workflow_type)
-        and where.status in (None, execution.status)
+        and (where.status or execution.status) == execution.status
+        and (where.status is not None or execution.status is not Status.REMOVED)
         and (where.older_than_ms is None or execution.started_ms < where.older_than_ms)
         and (
             of_activity == (None, None, None)
@@ -330,92 +340,5 @@ def _is_of(activity: Activity, where: WorkflowFilter) -> bool:
         and (
             where.failure_type is None
             or (failure is not None and failure.type == where.failure_type)
-        )
-    )
-
-
-# --- a commit: looked through first, so that what fails leaves nothing -------
-def _check(store: MemoryStore, change: Change) -> None:
-    """Raise StoreError where `change` contradicts the store, as the embedded store's keys would."""
-    known = store.executions
-    new = [one.workflow_id for one in change.started]
-    _all_new(change, "execution", new, known)
-    named = {
-        *(one.workflow_id for one in change.touched),
-        *(one.workflow_id for one in change.events),
-        *(workflow_id for workflow_id, _ in change.activities),
-        *(workflow_id for workflow_id, _ in change.activities_closed),
-        *(workflow_id for workflow_id, _, _ in change.timers),
-        *(workflow_id for workflow_id, _ in change.timers_closed),
-    }
-    for workflow_id in named - set(new) - known.keys():
-        raise StoreError(f"workflow {workflow_id} was never started")
-    for one in change.touched:
-        stored = known.get(one.workflow_id)
-        if stored is not None and one.is_open and not stored.is_open:
-            raise StoreError("an execution that is closed already cannot go on")
-    ids = [(one.workflow_id, one.event_id) for one in change.events]
-    closes = [(one.workflow_id, one.closes) for one in change.events if one.closes is not None]
-    timers = [(workflow_id, timer_id) for workflow_id, timer_id, _ in change.timers]
-    _all_new(change, "event", ids, _pairs(known, ids, "events"))
-    _all_new(change, "closing", closes, _pairs(known, closes, "closing"))
-    _all_new(change, "timer", timers, _pairs(known, timers, "timers"))
-
-
-def _all_new(change: Change, what: str, keys: list[Any], taken: Iterable[Any]) -> None:
-    unique = set(keys)
-    if len(unique) < len(keys) or not unique.isdisjoint(taken):
-        raise StoreError(f"commit {change.n} contradicts the store: {what} not unique")
-
-
-def _pairs(
-    known: dict[str, _Stored], keys: Iterable[tuple[str, Any]], name: str
-) -> set[tuple[str, Any]]:
-    """Those of `keys` that stand in the store."""
-    return {
-        (workflow_id, key)
-        for workflow_id, key in keys
-        if workflow_id in known and key in getattr(known[workflow_id], name)
-    }
-
-
-def _apply(store: MemoryStore, change: Change) -> None:
-    """All of `change`, in the embedded store's order. What can fail, encoding, comes first."""
-    started = [_Stored(0, one) for one in change.started]
-    touched = [(one, _encode_bare(one)) for one in change.touched]
-    activities = [(id_, one.activity_id, _encode(one)) for id_, one in change.activities]
-    known = store.executions
-    newest_seq = next(reversed(known.values())).seq if known else 0
-    for seq, (stored, execution) in enumerate(
-        zip(started, change.started, strict=True), start=newest_seq + 1
-    ):
-        stored.seq = seq
-        known[execution.workflow_id] = stored
-    for event in change.events:
-        stored = known[event.workflow_id]
-        stored.events[event.event_id] = event
-        if event.closes is not None:
-            stored.closing[event.closes] = event.event_id
-        if event.request_id is not None:
-            stored.requested.setdefault(event.request_id, event.event_id)
-    for workflow_id, activity_id, raw in activities:
-        known[workflow_id].activities[activity_id] = raw
-    for workflow_id, activity_id in change.activities_closed:
-        known[workflow_id].activities.pop(activity_id, None)
-    for workflow_id, timer_id, due_ms in change.timers:
-        known[workflow_id].timers[timer_id] = due_ms
-    for workflow_id, timer_id in change.timers_closed:
-        known[workflow_id].timers.pop(timer_id, None)
-    for execution, raw in touched:
-        known[execution.workflow_id].put(execution, raw)
-    store.log.append(
-        CommitRow(
-            change.n,
-            change.epoch,
-            change.at_ms,
-            change.previous_hash,
-            change.hash,
-            change.body,
-            change.stall_ms,
         )
     )

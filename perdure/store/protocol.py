@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.change import Change, StoredEvent
 from perdure.core.records import Record
 from perdure.core.state import Activity, Execution
+from perdure.store.retention import Retention
 
 
 class StoreError(Exception):
@@ -128,6 +129,21 @@ class Writer(Protocol):
         """How many tasks wait for a worker: workflow tasks, and activities that hold no lease."""
         ...
 
+    def retain(self, retention: Retention) -> None:
+        """Keep closed workflows and old commits so long; without it, for ever.
+
+        What is over its time goes with later commits, each taking up to twice what it adds, and
+        with `tidy`. A removed workflow loads as one whose status is Removed, without events.
+        """
+        ...
+
+    def tidy(self, now_ms: int) -> bool:
+        """Take away a part of what is over its time at `now_ms`; whether there was any.
+
+        For when nothing else is committed. Raises as `commit` does.
+        """
+        ...
+
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Move the log into the database if it has grown; sooner when nothing waits (`idle`)."""
         ...
@@ -151,6 +167,10 @@ class Reader(Protocol):
         """The newest commit's number."""
         ...
 
+    def base(self) -> tuple[int, bytes]:
+        """(n, hash) of the commit that the log begins after; (0, GENESIS) while all are there."""
+        ...
+
     def open_state(self) -> tuple[int, list[Execution]]:
         """(n, every open execution with its open activities and timers) as of commit n, in one read
         transaction.
@@ -158,7 +178,7 @@ class Reader(Protocol):
         ...
 
     def commits(self, after: int, limit: int) -> list[CommitRow]:
-        """Commit rows after `after`, in order."""
+        """Commit rows after `after`, in order; those before the base are gone."""
         ...
 
     def execution(self, workflow_id: str) -> Execution | None:
@@ -183,7 +203,7 @@ class Reader(Protocol):
         self, where: WorkflowFilter, limit: int, page: str | None
     ) -> tuple[list[Execution], str | None]:
         """Executions that match, newest start first (activities and timers left out), and the next
-        page's token.
+        page's token. Removed ones only where their status is asked for.
         """
         ...
 
@@ -204,6 +224,7 @@ __all__ = [
     "NoRoom",
     "Opened",
     "Reader",
+    "Retention",
     "StoreBehind",
     "StoreError",
     "StoredEvent",

@@ -65,8 +65,7 @@ def check_link(change: Change, owned: int, newest: Newest) -> None:
     Raises EpochLost where the store has another owner, StoreError where the change does not follow
     the newest commit.
     """
-    if newest.epoch != owned:
-        raise EpochLost(f"epoch {owned} is over, the store is at {newest.epoch}; stop this history")
+    check_owner(owned, newest)
     if change.epoch != owned:
         raise StoreError(f"commit {change.n} names epoch {change.epoch}, its writer has {owned}")
     if change.n != newest.n + 1:
@@ -79,6 +78,12 @@ def check_link(change: Change, owned: int, newest: Newest) -> None:
         raise StoreError(
             f"commit {change.n} is of {change.at_ms}, before commit {newest.n} of {newest.at_ms}"
         )
+
+
+def check_owner(owned: int, newest: Newest) -> None:
+    """Raise EpochLost where epoch `owned` is not the store's."""
+    if newest.epoch != owned:
+        raise EpochLost(f"epoch {owned} is over, the store is at {newest.epoch}; stop this history")
 
 
 def page_token(position: int) -> str:

@@ -71,8 +71,11 @@ def write_row(connection: apsw.Connection, row: CommitRow) -> None:
     connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
 
 
-def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> None:
-    """All rows of `change`: put first, then take away. Raises StoreError where it cannot be."""
+def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
+    """All rows of `change`: put first, then take away; how many executions ended with it.
+
+    Raises StoreError where it cannot be.
+    """
     many = connection.executemany
     connection.execute(
         _INSERT_COMMIT,
@@ -107,11 +110,10 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> None:
         many(_INSERT_TIMER, [(seqs[id_], one, due_ms) for id_, one, due_ms in change.timers])
     if change.timers_closed:
         many(_DELETE_TIMER, [(seqs[id_], one) for id_, one in change.timers_closed])
-    if change.touched:
-        _update(connection, seqs, change.touched)
+    return _update(connection, seqs, change.touched) if change.touched else 0
 
 
-def _update(connection: apsw.Connection, seqs: Seqs, touched: Iterable[Execution]) -> None:
+def _update(connection: apsw.Connection, seqs: Seqs, touched: Iterable[Execution]) -> int:
     going_on, ended = [], []
     for one in touched:
         if one.closed_ms is None:
@@ -126,3 +128,4 @@ def _update(connection: apsw.Connection, seqs: Seqs, touched: Iterable[Execution
         connection.executemany(_UPDATE_CLOSED, ended)
     if connection.total_changes() - before != len(going_on) + len(ended):
         raise StoreError("an execution that is closed already cannot go on")
+    return len(ended)

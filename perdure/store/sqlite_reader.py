@@ -40,6 +40,10 @@ class SqliteReader:
         """The newest commit's number."""
         return sqlite_rows.load_newest(self._connection()).n
 
+    def base(self) -> tuple[int, bytes]:
+        """(n, hash) of the commit that the log begins after."""
+        return sqlite_rows.load_base(self._connection())
+
     def open_state(self) -> tuple[int, list[Execution]]:
         """(n, every open execution with its open activities and timers) as of commit n."""
         with self._transaction() as connection:
@@ -137,7 +141,7 @@ class SqliteReader:
 def _conditions(where: WorkflowFilter) -> tuple[list[str], dict[str, str | int]]:
     """What a filter asks of an execution, and the values that it asks for."""
     bindings: dict[str, str | int] = {}
-    conditions = []
+    conditions = [] if where.status else [f"status <> '{Status.REMOVED.value}'"]
     of_activity = []
     for name, condition, wanted in (
         ("type", "workflow_type = :type", where.workflow_type),

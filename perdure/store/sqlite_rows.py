@@ -268,8 +268,14 @@ def load_newest(connection: apsw.Connection) -> Newest:
     ).fetchone()
     if row is not None:
         return Newest(*row)
+    n, link = load_base(connection)
+    return Newest(0, n, 0, link)
+
+
+def load_base(connection: apsw.Connection) -> tuple[int, bytes]:
+    """(n, hash) of the commit that the log begins after."""
     meta = dict(connection.execute("SELECT name, value FROM meta"))
-    return Newest(0, meta["base_n"], 0, meta["base_hash"])
+    return meta["base_n"], meta["base_hash"]
 
 
 def load_commit(connection: apsw.Connection, n: int) -> CommitRow | None:

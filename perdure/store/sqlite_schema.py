@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import urllib.parse
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 
 from perdure.core.chain import GENESIS
 from perdure.core.limits import FORMAT_VERSION
+from perdure.store import sqlite_tables
 from perdure.store.protocol import DiskFailed, NoRoom, StoreError
 from perdure.store.rules import KEY_BYTES
 
@@ -49,94 +49,6 @@ READER_PRAGMAS: tuple[Pragma, ...] = (
     ("query_only", "ON", 1),
     ("cache_size", -8_192, -8_192),  # KiB
 )
-
-# Within the database an execution is its `seq`, which counts starts. So the rows of executions that
-# run at one time stand side by side, in a few pages: keyed by the ids, which are as good as random,
-# every row would cost a page in the log.
-TABLES = (
-    # format, key, base_n and base_hash: the log begins after commit base_n.
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID",
-    """CREATE TABLE epochs (
-        epoch INTEGER PRIMARY KEY,
-        incarnation TEXT NOT NULL,
-        boot_id TEXT NOT NULL,
-        boot_ms INTEGER NOT NULL,
-        base_ms INTEGER NOT NULL,
-        now_ms INTEGER NOT NULL
-    ) STRICT""",
-    """CREATE TABLE commits (
-        n INTEGER PRIMARY KEY,
-        epoch INTEGER NOT NULL REFERENCES epochs,
-        at_ms INTEGER NOT NULL,
-        previous_hash BLOB NOT NULL,
-        hash BLOB NOT NULL,
-        body BLOB NOT NULL,
-        stall_ms INTEGER NOT NULL DEFAULT 0 -- Sum of all stalls so far.
-    ) STRICT""",
-    """CREATE TABLE executions (
-        seq INTEGER PRIMARY KEY,
-        workflow_id TEXT NOT NULL UNIQUE,
-        workflow_type TEXT NOT NULL,
-        task_queue TEXT NOT NULL,
-        started_ms INTEGER NOT NULL,
-        request_id TEXT,
-        digest BLOB NOT NULL,
-        shard INTEGER NOT NULL CHECK (shard BETWEEN 0 AND 1023),
-        status TEXT NOT NULL,
-        closed_ms INTEGER,
-        last_event_id INTEGER NOT NULL,
-        last_wake_id INTEGER NOT NULL,
-        consumed INTEGER NOT NULL,
-        commands INTEGER NOT NULL,
-        task_failures INTEGER NOT NULL,
-        task_due_ms INTEGER NOT NULL,
-        task_failure BLOB,
-        task_reason TEXT NOT NULL
-    ) STRICT""",
-    # What is open is what is Running: recovery reads this range alone. (An index ends in seq.)
-    "CREATE INDEX executions_status ON executions (status)",
-    # For retention.
-    "CREATE INDEX executions_closed ON executions (closed_ms) WHERE closed_ms IS NOT NULL",
-    """CREATE TABLE events (
-        seq INTEGER NOT NULL REFERENCES executions,
-        event_id INTEGER NOT NULL,
-        at_ms INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        body BLOB NOT NULL,
-        closes TEXT,
-        request_id TEXT,
-        PRIMARY KEY (seq, event_id)
-    ) STRICT, WITHOUT ROWID""",
-    # No activity is closed twice.
-    "CREATE UNIQUE INDEX events_closes ON events (seq, closes) WHERE closes IS NOT NULL",
-    "CREATE INDEX events_request ON events (seq, request_id) WHERE request_id IS NOT NULL",
-    """CREATE TABLE activities (
-        seq INTEGER NOT NULL REFERENCES executions,
-        activity_id TEXT NOT NULL,
-        state TEXT NOT NULL,
-        activity_type TEXT NOT NULL,
-        failure_type TEXT, -- Of the newest failure.
-        attempt INTEGER NOT NULL,
-        body BLOB NOT NULL,
-        PRIMARY KEY (seq, activity_id)
-    ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX activities_dead ON activities (seq, activity_id) WHERE state = 'DeadLettered'",
-    """CREATE TABLE timers (
-        seq INTEGER NOT NULL REFERENCES executions,
-        timer_id INTEGER NOT NULL,
-        due_ms INTEGER NOT NULL,
-        PRIMARY KEY (seq, timer_id)
-    ) STRICT, WITHOUT ROWID""",
-    # Empty in this version: what stays of an execution that retention has removed.
-    """CREATE TABLE tombstones (
-        workflow_id TEXT PRIMARY KEY,
-        digest BLOB NOT NULL,
-        closed_ms INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID""",
-)
-
-# From a format to the next: each function is given the connection, within the epoch's transaction.
-UPGRADES: dict[int, Callable[[apsw.Connection], None]] = {}
 
 
 def open_for_writing(data_dir: Path, vfs: str | None = None) -> apsw.Connection:
@@ -202,7 +114,7 @@ def prepare(connection: apsw.Connection, data_dir: Path) -> None:
         return
     version = format_of(connection, path)
     while version < FORMAT_VERSION:
-        upgrade = UPGRADES.get(version)
+        upgrade = sqlite_tables.UPGRADES.get(version)
         if upgrade is None:
             raise StoreError(
                 f"{path} has format {version}, too old for this version of perdure;"
@@ -227,7 +139,7 @@ def format_of(connection: apsw.Connection, path: Path) -> int:
 
 
 def _create(connection: apsw.Connection) -> None:
-    for statement in TABLES:
+    for statement in sqlite_tables.TABLES:
         connection.execute(statement)
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)",

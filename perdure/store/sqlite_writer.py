@@ -22,6 +22,8 @@ from perdure.store.protocol import (
     StoreBehind,
     StoreError,
 )
+from perdure.store.retention import TIDY_COMMITS, TIDY_WORKFLOWS, TIMES_ADDED, Retention
+from perdure.store.sqlite_retention import Tidying
 
 PAGE_BYTES = 4_096
 MIB = 1024 * 1024
@@ -115,7 +117,10 @@ class SqliteWriter:
                 connection.execute("BEGIN IMMEDIATE")
             reached(CrashPoint.STORE_TRANSACTION_BEGUN)
             rules.check_link(change, self._epoch, sqlite_rows.load_newest(connection))
-            sqlite_changes.write(connection, self._seqs, change)
+            ended = sqlite_changes.write(connection, self._seqs, change)
+            if self._tidying.is_due(change.at_ms):
+                self._tidying.remove(change.at_ms, TIMES_ADDED * ended)
+                self._tidying.prune(change.at_ms, TIMES_ADDED)
             reached(CrashPoint.STORE_ALL_WRITTEN_NOT_COMMITTED)
             connection.execute("COMMIT")
         except BaseException as cause:
@@ -130,6 +135,32 @@ class SqliteWriter:
         reached(CrashPoint.STORE_COMMITTED_NOT_WITNESSED)
         self._note(change.n, change.hash)
         reached(CrashPoint.STORE_WITNESSED_NOT_RETURNED)
+
+    def retain(self, retention: Retention) -> None:
+        """Keep closed workflows and old commits so long; without it, for ever."""
+        self._tidying = Tidying(self._owned(), retention)
+
+    def tidy(self, now_ms: int) -> bool:
+        """Take away a part of what is over its time, with a commit of the database's own; whether
+        there was any. Raises as `commit` does.
+        """
+        connection = self._owned()
+        if not self._tidying.is_due(now_ms):
+            return False
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            rules.check_owner(self._epoch, sqlite_rows.load_newest(connection))
+            found = self._tidying.remove(now_ms, TIDY_WORKFLOWS)
+            found += self._tidying.prune(now_ms, TIDY_COMMITS)
+            connection.execute("COMMIT" if found else "ROLLBACK")
+        except BaseException as cause:
+            began = connection.in_transaction
+            self._give_up(cause)
+            meaning = self._meaning(cause, was_locked=not began)
+            if meaning is None:
+                raise
+            raise meaning from cause
+        return found > 0
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:
         """Copy the log back into the database where it has grown; call it between batches.
@@ -253,6 +284,7 @@ class SqliteWriter:
         reached(CrashPoint.STORE_EPOCH_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
         self._seqs = sqlite_changes.Seqs(connection)
+        self._tidying = Tidying(connection, Retention())
         return Opened(row.epoch, row.n, row.hash, base_ms, key, row.stall_ms), row
 
     def _check_end(

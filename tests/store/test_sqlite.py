@@ -14,8 +14,15 @@ import pytest
 from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change, StoredEvent
 from perdure.core.state import Execution, Status
-from perdure.store import sqlite_changes, sqlite_rows, sqlite_schema, sqlite_writer
-from perdure.store.protocol import DiskFailed, StoreError, WorkflowFilter
+from perdure.store import (
+    sqlite_changes,
+    sqlite_retention,
+    sqlite_rows,
+    sqlite_schema,
+    sqlite_tables,
+    sqlite_writer,
+)
+from perdure.store.protocol import DiskFailed, Retention, StoreError, WorkflowFilter
 from perdure.store.rules import Newest
 from perdure.store.sqlite import DATABASE_NAME, SqliteReader, SqliteWriter
 
@@ -162,7 +169,7 @@ def test_a_newer_format_is_refused_by_writer_and_reader(tmp_path):
     opened(tmp_path).close()
     set_format(tmp_path, sqlite_schema.FORMAT_VERSION + 1)
     for make in (opened, SqliteReader):
-        with pytest.raises(StoreError, match=r"has format 2.* knows up to 1; use the perdure that"):
+        with pytest.raises(StoreError, match=r"has format 3.* knows up to 2; use the perdure that"):
             make(tmp_path)
     set_format(tmp_path, sqlite_schema.FORMAT_VERSION)
     assert SqliteReader(tmp_path).newest() == 1, "a refused opening has written something"
@@ -170,11 +177,12 @@ def test_a_newer_format_is_refused_by_writer_and_reader(tmp_path):
 
 def test_an_older_format_is_upgraded_in_the_commit_of_the_epoch(tmp_path, monkeypatch):
     opened(tmp_path).close()
+    set_format(tmp_path, 1)
     monkeypatch.setattr(sqlite_schema, "FORMAT_VERSION", 3)
     with pytest.raises(StoreError, match="start a node to upgrade it"):
         SqliteReader(tmp_path)
     steps = {1: lambda connection: connection.execute("CREATE TABLE two (x)")}
-    monkeypatch.setattr(sqlite_schema, "UPGRADES", steps)
+    monkeypatch.setattr(sqlite_tables, "UPGRADES", steps)
     with pytest.raises(StoreError, match="has format 2, too old"):
         opened(tmp_path)
     assert not database(tmp_path).table_exists(None, "two"), "half an upgrade was kept"
@@ -182,6 +190,38 @@ def test_an_older_format_is_upgraded_in_the_commit_of_the_epoch(tmp_path, monkey
     opened(tmp_path)
     assert SqliteReader(tmp_path).newest() == 2
     assert database(tmp_path).table_exists(None, "three")
+
+
+def test_a_store_of_format_1_keeps_what_it_has_and_can_remove_it_from_then_on(tmp_path):
+    writer = opened(tmp_path)
+    commit(writer, tmp_path, started=[execution("w")])
+    ended = execution("w")
+    ended.status, ended.closed_ms = Status.COMPLETED, WALL_MS
+    commit(writer, tmp_path, touched=[ended])
+    writer.close()
+    connection = database(tmp_path)
+    for statement in (
+        "DROP VIEW tombstones",
+        "CREATE TABLE tombstones (workflow_id TEXT PRIMARY KEY, digest BLOB, closed_ms INTEGER)",
+        "DROP INDEX executions_closed",
+        "CREATE INDEX executions_closed ON executions (closed_ms) WHERE closed_ms IS NOT NULL",
+    ):
+        connection.execute(statement)
+    connection.close()
+    set_format(tmp_path, 1)
+    writer = opened(tmp_path)
+    assert writer.load("w") == ended
+    writer.retain(Retention(0))
+    assert writer.tidy(WALL_MS) is True
+    rows = database(tmp_path).execute("SELECT workflow_id, closed_ms FROM tombstones").fetchall()
+    assert rows == [("w", WALL_MS)]
+
+
+def test_what_is_to_be_removed_is_found_without_a_look_at_the_rest(tmp_path):
+    writer = opened(tmp_path)
+    plan = database(tmp_path).execute("EXPLAIN QUERY PLAN " + sqlite_retention.OLDEST_CLOSED, (1,))
+    assert "USING INDEX executions_closed" in str(plan.fetchall())
+    writer.close()
 
 
 def test_a_log_cut_at_its_front_goes_on_from_the_base_in_the_database(tmp_path):
