@@ -32,6 +32,7 @@ from perdure.core.links import (
     SCHEDULER,
     Answer,
     DeadListed,
+    Echo,
     FromHistory,
     Heartbeat,
     Hello,
@@ -52,7 +53,7 @@ from perdure.store.protocol import Reader
 # --- messages ---------------------------------------------------------------
 _from_history = msgspec.msgpack.Decoder(list[FromHistory])
 _from_scheduler = msgspec.msgpack.Decoder(list[Polled])
-_from_lease_keeper = msgspec.msgpack.Decoder(list[Answer])
+_from_lease_keeper = msgspec.msgpack.Decoder(list[Answer | Echo])
 _from_dlq = msgspec.msgpack.Decoder(list[DeadListed | Answer])
 
 # Watches share history's numbers with commands, and are told apart by this.
@@ -88,6 +89,7 @@ class Gateway(ClientSide):
         self._history = ""  # The incarnation that has said Welcome, while it is there.
         self._newest = 0  # The newest commit that an answer spoke of.
         self._hello_ms: int | None = None
+        self._echo: Echo | None = None  # The newest that is not sent back yet.
         self._workers: Workers
 
     # --- handle: beginning, end, peers ----------------------------------------
@@ -184,6 +186,8 @@ class Gateway(ClientSide):
                     self._list_dead(entry, message)
             case Welcome():
                 self._welcome(message)
+            case Echo():
+                self._echo = message
             case _:
                 pass  # The feed is not for us.
 
@@ -326,6 +330,12 @@ class Gateway(ClientSide):
             self._watch_again(entry)
 
     # --- handle: time -----------------------------------------------------------
+    def on_drained(self, now_ms: int) -> None:
+        """What lay in the doors has been passed on: so the lease keeper may know it."""
+        if self._echo is not None and self.inbox.is_empty:
+            self.send(LEASE_KEEPER, self._echo)
+            self._echo = None
+
     def next_timer_ms(self) -> int | None:
         """The earliest of: a wait that ends, a command or hello to send again, a session's end."""
         earliest = self.next_deadline_ms()

@@ -26,6 +26,7 @@ from perdure.core.links import (
     LEASE_KEEPER,
     Answer,
     CancelTask,
+    Echo,
     Heartbeat,
     LeaseTerms,
     Newest,
@@ -60,7 +61,7 @@ class LeaseKeeper(Proposer):
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
         """Begin."""
         self._mind = LeaseKeeping(
-            self.reader.key(), self.boot.node, self.propose, self._tell, self._reply
+            self.reader.key(), self.boot.node, self.propose, self._tell, self._reply, self._probe
         )
         self._mind.load(executions, self.now_ms())
         self.take_kept()
@@ -119,6 +120,8 @@ class LeaseKeeper(Proposer):
         if isinstance(message, Heartbeat):
             reached(CrashPoint.LEASE_KEEPER_HEARTBEAT_HEARD)
             self._mind.heartbeat((sender, head, message.n), message, now_ms)
+        elif isinstance(message, Echo) and not head:
+            self._mind.table.echoed(message.n, now_ms)
 
     # --- handle: time -----------------------------------------------------------
     def on_drained(self, now_ms: int) -> None:
@@ -148,6 +151,12 @@ class LeaseKeeper(Proposer):
     def _tell(self, session: Session, message: CancelTask | LeaseTerms) -> None:
         if self.gateway:
             self.send(self.gateway, message, pack_session(session))
+
+    def _probe(self, n: int) -> None:
+        if self.gateway:
+            self.send(self.gateway, Echo(n))
+        else:
+            self._mind.table.echoed(n, self.now_ms())  # Nobody has come through one yet.
 
     def _reply(self, asker: tuple[str, bytes, int], commit: int, answer: AnyAnswer) -> None:
         reached(CrashPoint.LEASE_KEEPER_HEARTBEAT_COMMITTED_NOT_ANSWERED)

@@ -21,7 +21,8 @@ class LeaseKeeping:
     """Records and messages come in as they arrive; `step`, after a drain, does what there is to do.
 
     `propose` brings a command and its tag to history, `tell` a message to a worker session,
-    `reply` (asker, commit, answer) answers a heartbeat.
+    `reply` (asker, commit, answer) answers a heartbeat, `probe` brings a number to the gateway and
+    so to `table.echoed`.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class LeaseKeeping:
         propose: Callable[[AnyCommand, Any], None],
         tell: Callable[[Session, CancelTask | LeaseTerms], None],
         reply: Callable[[Any, int, AnyAnswer], None],
+        probe: Callable[[int], None] | None = None,
     ) -> None:
         self._sessions = LeaseSessions(key, node, tell)
-        self.table = LeaseTable(key, propose, reply, self._sessions.changed, LINGER_MS)
+        self.table = LeaseTable(key, propose, reply, self._sessions.changed, LINGER_MS, probe)
         self._sessions.watch(self.table)
 
     # --- the log ----------------------------------------------------------------

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perdure.core.ids import GATEWAY_SOURCE, Session, seal
-from perdure.core.lease_table import LeaseTable, LiveLease
+from perdure.core.lease_table import LeaseTable
 from perdure.core.limits import GRACE_MS, SYNC_MS, UNDELIVERED_MAX
 from perdure.core.links import CancelTask, LeaseTerms, Sessions, Sync
+from perdure.core.live_lease import LiveLease
 from perdure.core.records import CLOSING_TYPES, ActivityTaskCancelled, Record
 from perdure.core.seats import SessionSets
 

@@ -19,8 +19,9 @@ from perdure.core.commands import (
     RecordHeartbeat,
     Refusal,
 )
-from perdure.core.ids import Address, Session, unseal
+from perdure.core.ids import Address, unseal
 from perdure.core.limits import FEED_BEAT_MS, GRACE_MS
+from perdure.core.live_lease import Beat, LiveLease
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
@@ -42,6 +43,8 @@ from perdure.core.state import Execution
 HISTORY_SILENT_MS = FREE_MS + FEED_BEAT_MS
 # After a refusal: long enough for the feed to tell why.
 AGAIN_MS = 1_000
+# A probe that has not come back by then may have got lost.
+PROBE_AGAIN_MS = 1_000
 
 _ENDS: frozenset[type[Record]] = frozenset(
     {
@@ -57,83 +60,14 @@ _ENDS: frozenset[type[Record]] = frozenset(
 Name = tuple[str, str]  # (workflow id, activity id)
 
 
-class Beat:
-    """A heartbeat on its way to history, and everyone who asked for it or is content with it."""
-
-    __slots__ = ("askers", "beat", "details", "has_details", "lease", "token")
-
-    def __init__(
-        self,
-        lease: LiveLease | None,
-        token: str,
-        beat: int,
-        details: Payload | None,
-        has_details: bool,
-    ) -> None:
-        self.lease = lease
-        self.token = token
-        self.askers: list[Any] = []
-        self.beat = beat
-        self.details = details
-        self.has_details = has_details
-
-    def command(self) -> RecordHeartbeat:
-        """What history is asked."""
-        return RecordHeartbeat(self.token, self.beat, self.details, self.has_details)
-
-
-class LiveLease:
-    """One live grant. `news`: it has details that are newer than what history has committed."""
-
-    __slots__ = (
-        "address",
-        "attempt_deadline_ms",
-        "beat",
-        "deadline_ms",
-        "details",
-        "ending",
-        "granted_ms",
-        "heartbeat_ms",
-        "holder",
-        "in_flight",
-        "is_moved",
-        "length_ms",
-        "missed_ms",
-        "misses",
-        "news",
-        "session",
-        "stall_ms",
-        "waiting",
-    )
-
-    def __init__(self, address: Address, session: Session | None, granted_ms: int) -> None:
-        self.address = address
-        self.session = session
-        self.holder = session  # Differs where the worker came back as another session.
-        self.granted_ms = granted_ms
-        # As of `stall_ms`: both move by what the stalls of history grow from there.
-        self.stall_ms = 0
-        self.is_moved = False  # Later than its holder was told.
-        self.deadline_ms = 0
-        self.attempt_deadline_ms = 0
-        self.heartbeat_ms = 0
-        self.length_ms = 0
-        self.beat = 0
-        self.details: Payload | None = None
-        self.news = False
-        self.in_flight: Beat | None = None
-        self.waiting: Beat | None = None
-        self.ending = ""  # Why its end is proposed: a reason of EndLease, or "expired".
-        self.misses = 0
-        self.missed_ms = 0
-
-
 class LeaseTable:
     """`propose` brings a command with its tag to history; its answer goes to `answered`.
 
     `reply` answers an asker of `heartbeat`: (asker, commit, answer). `changed` hears of every lease
     that begins or ends: (lease, record or None at a load, True when it begins).
-    `linger_ms` is the least time between a deadline and the proposal; 0: at once.
+    `linger_ms` is the least time between a deadline and the proposal; 0: at once. `probe` sends a
+    number to where heartbeats come through, from where it comes back to `echoed` behind all that
+    had come there before: what holds heartbeats up on their way is not their senders' fault.
     """
 
     def __init__(
@@ -143,12 +77,17 @@ class LeaseTable:
         reply: Callable[[Any, int, AnyAnswer], None],
         changed: Callable[[LiveLease, Record | None, bool], None] = lambda *_: None,
         linger_ms: int = 0,
+        probe: Callable[[int], None] | None = None,
     ) -> None:
         self._key = key
         self._propose = propose
         self._reply = reply
         self._changed = changed
         self._linger_ms = linger_ms
+        self._probe = probe
+        self._probed = self._echoed = 0
+        self._probed_ms = 0
+        self._unechoed: dict[LiveLease, None] = {}
         self._live: dict[Name, LiveLease] = {}
         self._by_workflow: dict[str, dict[str, LiveLease]] = {}
         self._deadlines: Ranked[LiveLease] = Ranked()
@@ -236,7 +175,7 @@ class LeaseTable:
         if not of_workflow:
             del self._by_workflow[address.workflow_id]
         self._deadlines.remove(lease)
-        self._suspects.remove(lease)
+        self._acquit(lease)
         self._changed(lease, record, False)
 
     def find(self, address: Address | None) -> LiveLease | None:
@@ -306,7 +245,7 @@ class LeaseTable:
     def _move(self, lease: LiveLease, deadline_ms: int) -> None:
         if deadline_ms > lease.deadline_ms:
             lease.deadline_ms = deadline_ms
-            self._suspects.remove(lease)
+            self._acquit(lease)
             self._deadlines.put(lease, deadline_ms)
 
     def answered(
@@ -363,9 +302,9 @@ class LeaseTable:
         No lease expires within its length, or 10 s where it is longer, from now.
         """
         self._disturbed_ms = now_ms
-        while (found := self._suspects.first()) is not None:
-            lease = found[1]
-            self._suspects.remove(lease)
+        suspects = [lease for _, lease in self._suspects.in_order()]
+        for lease in [*suspects, *self._unechoed]:
+            self._acquit(lease)
             self._deadlines.put(lease, now_ms)
 
     def pause(self) -> None:
@@ -383,6 +322,8 @@ class LeaseTable:
             return None
         first, suspect = self._deadlines.first(), self._suspects.first()
         times = [found[0] for found in (first, suspect) if found is not None]
+        if self._unechoed:
+            times.append(self._probed_ms + PROBE_AGAIN_MS)
         return min(times, default=None)
 
     def check(self, now_ms: int) -> None:
@@ -394,7 +335,11 @@ class LeaseTable:
         if self._is_paused:
             return
         while (lease := self._suspects.pop_up_to(now_ms)) is not None:
-            self._expire(lease)
+            if lease.probe > self._echoed:
+                self._unechoed[lease] = None
+            else:
+                self._expire(lease)
+        suspects = len(self._suspects)
         while (lease := self._deadlines.pop_up_to(now_ms)) is not None:
             self._rebase(lease, self.stall_ms)
             floor_ms = max(now_ms, lease.deadline_ms)
@@ -406,9 +351,27 @@ class LeaseTable:
             elif floor_ms > now_ms:
                 self._deadlines.put(lease, floor_ms)
             elif self._linger_ms:
+                lease.probe = 0 if self._probe is None else self._probed + 1
                 self._suspects.put(lease, now_ms + self._linger_ms)
             else:
                 self._expire(lease)
+        if self._probe is not None:
+            is_late = self._unechoed and now_ms >= self._probed_ms + PROBE_AGAIN_MS
+            if len(self._suspects) > suspects or is_late:
+                self._probed += 1
+                self._probed_ms = now_ms
+                self._probe(self._probed)
+
+    def echoed(self, number: int, now_ms: int) -> None:
+        """A probe came back: what was sent before it has been heard."""
+        self._echoed = max(self._echoed, number)
+        for lease in [one for one in self._unechoed if one.probe <= number]:
+            del self._unechoed[lease]
+            self._suspects.put(lease, now_ms)
+
+    def _acquit(self, lease: LiveLease) -> None:
+        self._suspects.remove(lease)
+        self._unechoed.pop(lease, None)
 
     def _expire(self, lease: LiveLease) -> None:
         lease.ending = "expired"
@@ -418,7 +381,7 @@ class LeaseTable:
     def end(self, lease: LiveLease, reason: str) -> None:
         """Propose the end of a lease whose session is gone, or never had it; until it is ended."""
         self._deadlines.remove(lease)
-        self._suspects.remove(lease)
+        self._acquit(lease)
         lease.ending = reason
         details, beat = self._news(lease)
         self._propose(EndLease(lease.address, reason, details, beat), None)

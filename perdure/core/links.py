@@ -244,6 +244,12 @@ class CancelTask(Message, frozen=True, tag=32):
     reason: str
 
 
+class Echo(Message, frozen=True, tag=23):
+    """Lease keeper to gateway, and back behind all that had come from workers and clients."""
+
+    n: int
+
+
 class DropWorkflow(Message, frozen=True, tag=33):
     """Forget the cached state and any task of this workflow."""
 
@@ -375,7 +381,7 @@ class DeadListed(Message, frozen=True, tag=61):
 ToHistory = Hello | Ask | Watch | Unwatch
 FromHistory = Welcome | Answer | Feed | Newest
 ToScheduler = Sync | Poll | Unpoll | Sessions
-ToLeaseKeeper = Sync | Heartbeat | Sessions
+ToLeaseKeeper = Sync | Heartbeat | Sessions | Echo
 ToWorker = (
     WorkerWelcome
     | HistoryChanged

@@ -262,3 +262,87 @@ def test_begun_from_the_open_state_it_holds_what_it_would_have_followed(history,
         )
 
     assert picture(loaded.table) == picture(keeper.table)
+
+
+# --- the path ---------------------------------------------------------------------
+class Path:
+    """A keeper whose probes go to `probes`, until the test sends them back."""
+
+    def __init__(self, history) -> None:
+        self.probes: list[int] = []
+        self.keeper = Keeper(history)
+        self.keeper.table = LeaseTable(
+            history.key,
+            lambda command, tag: self.keeper.proposed.append((command, tag)),
+            lambda *_: None,
+            linger_ms=LINGER,
+            probe=self.probes.append,
+        )
+        history.schedule(heartbeat_ms=1_000, start_to_close_ms=60_000)
+        self.address = history.grant()
+
+    def at(self, now_ms: int) -> list[c.AnyCommand]:
+        return self.keeper.at(now_ms)
+
+    def echo(self, n: int, now_ms: int) -> None:
+        self.keeper.table.echoed(n, now_ms)
+
+
+@pytest.fixture
+def path(history):
+    return Path(history)
+
+
+def test_nothing_expires_before_the_path_of_heartbeats_was_seen_open_after_its_deadline(path):
+    path.at(2_000)
+    assert path.probes == [1]
+    assert path.at(2_000 + LINGER) == []
+    path.echo(1, 2_500)
+    assert path.keeper.table.next_due_ms() == 2_500
+    assert path.at(2_500) == [c.ExpireLease(path.address)]
+
+
+def test_an_echo_within_the_linger_shortens_nothing(path):
+    path.at(2_000)
+    path.echo(1, 2_001)
+    assert path.at(2_000 + LINGER - 1) == []
+    assert path.at(2_000 + LINGER) == [c.ExpireLease(path.address)]
+
+
+def test_an_echo_of_before_says_nothing(path):
+    path.echo(0, 1_999)
+    path.at(2_000)
+    path.echo(0, 2_010)
+    assert path.at(2_000 + LINGER) == []
+
+
+def test_a_heartbeat_that_was_held_up_saves_the_lease(path):
+    path.at(2_000)
+    path.at(2_000 + LINGER)
+    path.keeper.history.now_ms = 2_600
+    path.keeper.beat(path.address, 1)
+    path.keeper.proposed.clear()
+    path.echo(1, 2_600)
+    assert path.at(2_600) == []
+    assert path.at(3_599) == []
+
+
+def test_a_probe_that_does_not_come_back_is_sent_again(path):
+    path.at(2_000)
+    path.at(2_000 + LINGER)
+    assert path.keeper.table.next_due_ms() == 3_000
+    path.at(2_999)
+    assert path.probes == [1]
+    path.at(3_000)
+    assert path.probes == [1, 2]
+    path.echo(2, 3_010)
+    assert path.at(3_010) == [c.ExpireLease(path.address)]
+
+
+def test_after_a_disturbance_the_path_is_looked_at_anew(path):
+    path.at(2_000)
+    path.at(2_000 + LINGER)
+    path.keeper.table.disturbed(2_500)
+    assert path.at(3_499) == []
+    path.at(3_500)
+    assert path.probes == [1, 2]
