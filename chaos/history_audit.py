@@ -91,15 +91,16 @@ def compare(
     asked: Counter[str],
     *,
     parks: Collection[str] = (),
+    by_hand: Collection[str] = (),
     returns_receipts: bool = True,
 ) -> Counts:
     """Holds history and ledger against each other; each disagreement is a violation.
 
-    `parks`: the keys that may be parked. `returns_receipts`: whether a workflow's result is the
-    list of its activities' results.
+    `parks`: the keys that may be parked. `by_hand`: those whose result an operator gave.
+    `returns_receipts`: whether a workflow's result is the list of its activities' results.
     """
     scheduled = {key for each in told for key in each.scheduled}
-    done = {it.key: it for each in told for it in each.done}
+    done = {it.key: it for each in told for it in each.done if it.key not in by_hand}
     applied: dict[str, list[Effect]] = defaultdict(list)
     for effect in effects:
         applied[effect.key].append(effect)

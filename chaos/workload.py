@@ -147,7 +147,7 @@ async def calls(
 ) -> list[str]:
     """`count` calls side by side, each tried again after up to `initial_ms`, doubled each time."""
     retry = RetryPolicy(
-        initial_ms=initial_ms, backoff=2.0, max_interval_ms=4 * initial_ms, max_attempts=100
+        initial_ms=initial_ms, backoff=2.0, max_interval_ms=2 * initial_ms, max_attempts=100
     )
     return list(
         await asyncio.gather(

@@ -9,7 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from chaos.auditor import AuditReport
+from chaos.auditor import AuditReport, History
+from chaos.client_history import Recorder, RecordingClient
 from chaos.drill_kit.base import Options
 from chaos.drill_kit.load import Load, Start
 from chaos.drill_kit.progress import Progress
@@ -50,6 +51,8 @@ class Arena:
         self.loads: list[Load] = []
         self.roles: dict[int, str] = {}
         self.progress = Progress(_title(name, options), live=live, heard=self._heard)
+        self._recorders: list[tuple[NodeProcess, Recorder]] = []
+        self._clients = 0
         self._stack = contextlib.ExitStack()
         self._deadline = time.monotonic() + options.time_s
 
@@ -80,8 +83,13 @@ class Arena:
         slots: int = 24,
         name: str = NODE,
         environment: dict[str, str] | None = None,
+        only_ours: bool = False,
     ) -> NodeProcess:
-        """A node of the drill's own, not started yet. Its store is audited at the end."""
+        """A node of the drill's own, not started yet. Its store is audited at the end.
+
+        `only_ours`: nobody asks anything of it but through `client` and `load`, so that the auditor
+        may miss the request for what it finds.
+        """
         directory = self.directory / name
         directory.mkdir(exist_ok=True)
         node = NodeProcess(
@@ -94,17 +102,24 @@ class Arena:
         )
         self.nodes.append(node)
         self._stack.callback(node.stop)
+        recorder = Recorder(directory / "clients.jsonl", all_clients=only_ours)
+        self._recorders.append((node, recorder))
+        self._stack.callback(recorder.close)
         return node
 
     def client(self, node: NodeProcess, *, timeout_ms: int = 10_000) -> Client:
-        """A client that finds this node again after each of its restarts."""
-        client = Client(data_dir=node.data, timeout_ms=timeout_ms)
+        """A client that finds this node again after each of its restarts, and notes answers."""
+        [recorder] = [each for of, each in self._recorders if of is node]
+        self._clients += 1
+        client = RecordingClient(
+            recorder, f"client-{self._clients}", data_dir=node.data, timeout_ms=timeout_ms
+        )
         self._stack.callback(client.close)
         return client
 
-    def histories(self, node: NodeProcess) -> list[Path]:
-        """What the drill's clients of this node wrote down."""
-        return []
+    def histories(self, node: NodeProcess) -> list[History]:
+        """What the drill's clients of this node were told."""
+        return [recorder.history() for of, recorder in self._recorders if of is node]
 
     def load(self, node: NodeProcess, start: Start, *, workflows: int | None = None) -> Load:
         """Workflows for the node, not started yet: as many as the options say. See Load."""

@@ -11,7 +11,7 @@ import msgspec
 from chaos.drill_kit.timeline import NODE, Attempt, Timeline
 
 ENDINGS = ("returned", "failed", "killed", "open")
-WORKERS = ("worker", "quarantine", "pid")
+LAST = ("worker-", "quarantine-", "pid ")
 CORE = ("history", "lease_keeper", "scheduler", "dlq", "gateway")
 
 
@@ -44,7 +44,7 @@ def _order(name: str) -> tuple[int, int, str, int]:
         return (0, CORE.index(name), "", 0)
     word = name.rstrip("0123456789")
     number = int(name[len(word) :] or 0)
-    return (2 if word.startswith(WORKERS) else 1, 0, word, number)
+    return (LAST.index(word) + 2 if word in LAST else 1, 0, word, number)
 
 
 def _lane(name: str, attempts: Sequence[Attempt], ended_ms: int) -> Lane:

@@ -63,7 +63,8 @@ class Load:
     """Some workflows of one node, and the ledger of their effects.
 
     `others` are ids of workflows that the drill started itself: their history counts as evidence,
-    and nobody waits for their end. `parks`: the keys of activities that may be parked.
+    and nobody waits for their end. `parks`: the keys of activities that may be parked. `by_hand`:
+    the keys of those that were given their result by an operator, and so have no effect.
     """
 
     def __init__(self, arena: Arena, node: NodeProcess, start: Start, count: int) -> None:
@@ -73,10 +74,10 @@ class Load:
         self.ids: list[str] = []
         self.others: list[str] = []
         self.parks: set[str] = set()
+        self.by_hand: set[str] = set()
         self.completed = 0
         self.effects = 0
         self.stale_refused = 0
-        self.redelivered = 0
         self.runs: dict[int, Run] = {}
         self.by_key: dict[str, list[Run]] = {}
         self.ledger_path = arena.directory / f"effects-{len(arena.loads) + 1}.db"
@@ -86,11 +87,17 @@ class Load:
         self._prefix = f"{arena.name}-{arena.options.seed}"
         self._count = count
         self._impatient: Client = arena.client(node, timeout_ms=STALE_TIMEOUT_MS)
+        self._redelivered: set[int] = set()
         self._cut_off: dict[int, Fault] = {}
         self._stale: deque[Run] = deque()
         self._counted_at = 0.0
 
     # --- the work --------------------------------------------------------------------
+    @property
+    def redelivered(self) -> int:
+        """How many attempts a kill has cut off that were run again since."""
+        return len(self._redelivered)
+
     @property
     def effects_wanted(self) -> int:
         """How many effects there are once all that was submitted is done."""
@@ -166,8 +173,17 @@ class Load:
         it.
         """
         found = [run for run in self.ledger.open_runs() if run.pid in fault.pids]
-        self._cut_off |= {run.number: fault for run in found}
+        for run in found:
+            later = [it for it in self.by_key.get(run.key, ()) if it.number > run.number]
+            if not later:
+                self._cut_off[run.number] = fault
+            elif run.number not in self._redelivered:
+                self._ran_again(run, later[0], fault)
         return found
+
+    def _ran_again(self, run: Run, again: Run, fault: Fault) -> None:
+        self._redelivered.add(run.number)
+        self._recovered(fault, again)
 
     def _saw(self, run: Run) -> None:
         self._strangers |= run.pid not in self.arena.roles
@@ -177,8 +193,7 @@ class Load:
             fault = self._cut_off.get(earlier.number)
             if fault is not None and earlier.pid != run.pid:
                 del self._cut_off[earlier.number]
-                self.redelivered += 1
-                self._recovered(fault, run)
+                self._ran_again(earlier, run, fault)
         if before and before[-1].token != run.token:
             self._stale.append(before[-1])
         before.append(run)
@@ -243,5 +258,6 @@ class Load:
             self.ledger.runs(),
             self.ledger.asked(),
             parks=self.parks,
+            by_hand=self.by_hand,
             returns_receipts=self.start.returns_receipts,
         )

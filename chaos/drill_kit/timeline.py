@@ -86,15 +86,18 @@ def _attempt(run: Run, killed_ms: int | None, roles: Mapping[int, str]) -> Attem
 
 def applications(runs: Iterable[Run], effects: Iterable[Effect]) -> list[Applied]:
     """When each effect was asked for, and whether it was applied then."""
-    first = {(effect.key, effect.attempt) for effect in effects}
-    seen: set[tuple[str, int]] = set()
-    found = []
+    due = {(effect.key, effect.attempt) for effect in effects}
+    runs, found = list(runs), []
     for run in runs:
-        if run.applied_ms is None:
-            continue
-        which = (run.key, run.attempt)
-        is_first = which in first and which not in seen
-        seen.add(which)
-        label = f"{run.key} #{run.attempt}"
-        found.append(Applied(at_ms=run.applied_ms, label=label, first=is_first))
+        if run.applied_ms is not None:
+            which = (run.key, run.attempt)
+            label = f"{run.key} #{run.attempt}"
+            found.append(Applied(at_ms=run.applied_ms, label=label, first=which in due))
+            due.discard(which)
+    # What was killed between its effect and the note of it: the begin is all that is known.
+    for run in runs:
+        if (run.key, run.attempt) in due:
+            due.discard((run.key, run.attempt))
+            label = f"{run.key} #{run.attempt}"
+            found.append(Applied(at_ms=run.began_ms, label=label, first=True))
     return sorted(found, key=lambda it: it.at_ms)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from chaos.drill_kit import Drill
-from chaos.drills import actors, boundaries, flaky, hang, node
+from chaos.drills import (
+    actors,
+    boundaries,
+    flaky,
+    hang,
+    node,
+    operator,
+    outage,
+    poison,
+)
 
 DRILLS: dict[str, Drill] = {
-    drill.name: drill
-    for drill in (
-        flaky.DRILL,
-        actors.DRILL,
-        node.DRILL,
-        hang.DRILL,
-        boundaries.DRILL,
+    module.DRILL.name: module.DRILL
+    for module in (
+        flaky,
+        actors,
+        node,
+        hang,
+        poison,
+        outage,
+        operator,
+        boundaries,
     )
 }

@@ -52,7 +52,7 @@ def plan(options: Options) -> list[Blow]:
 def run(arena: Arena) -> bool:
     """Whether each role was hit while activities were in progress, and each came back."""
     options = arena.options
-    node = arena.node(slots=max(24, options.workflows + 4))
+    node = arena.node(only_ours=True, slots=max(24, options.workflows + 4))
     bring_up(arena, node)
     load = arena.load(node, flaky(seed=options.seed))
     load.submit()

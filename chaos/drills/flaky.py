@@ -22,7 +22,7 @@ SLOTS = 24
 def run(arena: Arena) -> bool:
     """Whether a kill made the node deliver an activity again, or none was asked for."""
     options = arena.options
-    node = arena.node(slots=max(SLOTS, options.workflows + 4))
+    node = arena.node(only_ours=True, slots=max(SLOTS, options.workflows + 4))
     bring_up(arena, node)
     load = arena.load(node, flaky(activities=ACTIVITIES, seed=options.seed))
     load.submit()

@@ -55,7 +55,7 @@ def plan(seed: int) -> list[Stop]:
 
 def run(arena: Arena) -> bool:
     """Whether a worker woke up with work that another had finished meanwhile."""
-    node = arena.node(apps=("chaos.workload",), slots=24)
+    node = arena.node(only_ours=True, apps=("chaos.workload",), slots=24)
     bring_up(arena, node)
     start = Start(type="Steady", arguments={"steps": STEPS, "work_ms": WORK_MS}, effects=STEPS)
     load = arena.load(node, start)

@@ -43,7 +43,7 @@ def plan(options: Options) -> list[Blow]:
 
 def run(arena: Arena) -> bool:
     """Whether a death cut off work that was run again."""
-    node = arena.node(slots=max(24, arena.options.workflows + 4))
+    node = arena.node(only_ours=True, slots=max(24, arena.options.workflows + 4))
     bring_up(arena, node)
     load = arena.load(node, flaky(activities=4, fail_rate=0.2, seed=arena.options.seed))
     load.submit()

@@ -56,6 +56,12 @@ def test_an_effect_that_was_asked_for_again_is_no_first_application():
     ]
 
 
+def test_an_effect_whose_process_died_before_it_was_noted_counts_all_the_same():
+    runs = [Run(1, "w/a", 1, 10, "t1", 100, None, None, None), RUNS[1]]
+    found = applications(runs, [Effect("w/a", 1, "receipt")])
+    assert [(it.at_ms, it.first) for it in found] == [(100, True), (201, False)]
+
+
 def test_a_soak_may_take_its_minutes_longer():
     assert Options(limit_s=100).time_s == 100
     assert Options(limit_s=100, minutes=2).time_s == 220

@@ -129,9 +129,9 @@ def test_attempts_that_overlap_stand_in_rows_of_their_own_and_a_row_is_used_agai
 
 
 def test_lanes_stand_in_the_order_in_which_people_count():
-    names = ["worker-10", "worker-2", "scheduler", "history", "pid 7", "relay"]
+    names = ["worker-10", "worker-2", "scheduler", "pid 7", "history", "quarantine-1", "relay"]
     found = lanes(timeline(*(attempt(lane=name) for name in names[:2]), faults=_faults(names[2:])))
-    order = ["history", "scheduler", "relay", "pid 7", "worker-2", "worker-10"]
+    order = ["history", "scheduler", "relay", "worker-2", "worker-10", "quarantine-1", "pid 7"]
     assert [lane.name for lane in found] == order
 
 
