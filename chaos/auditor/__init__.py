@@ -104,6 +104,8 @@ class Auditor:
                 present = removed | {row.workflow_id for row in tables.executions()}
         if log.base.n:
             found.note(f"the log begins after commit {log.base.n}: what was before is not known")
+        if fold.follow_ups:
+            found.note(f"{fold.follow_ups} more records follow from what is violated")
         if fold.skipped:
             found.note(f"{fold.skipped} records are about activities that began before the log")
         by_ledger = LedgerCheck(found, fold, key, removed)

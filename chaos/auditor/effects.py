@@ -118,8 +118,11 @@ class LedgerCheck:
 
     def _leased(self, one: Delivery, name: str) -> None:
         known = self._activity(one.key)
+        ids = parts_of(one.key)
+        workflow = None if ids is None else self._fold.workflows.get(ids[0])
+        if workflow is not None and workflow.is_tainted:
+            return
         if known is None:
-            ids = parts_of(one.key)
             if self._fold.base_n or (ids is not None and ids[0] in self._removed):
                 self._found.note("effects of workflows that the log no longer tells of")
             else:
@@ -172,7 +175,9 @@ class LedgerCheck:
     def _completed(self, ledgers: list[Ledger]) -> None:
         """Every completed activity of a covered type has its effect, and the ledger's receipt."""
         covers = frozenset[str]().union(*(ledger.covers for ledger in ledgers))
-        for workflow_id, workflow in self._fold.workflows.items() if covers else ():
+        for workflow_id, workflow in self._fold.workflows.items():
+            if not covers or workflow.is_tainted:
+                continue
             for activity_id, closed in workflow.closed.items():
                 if closed.how == COMPLETED and closed.activity_type in covers:
                     self._receipt(ledgers, key_of(workflow_id, activity_id), closed)

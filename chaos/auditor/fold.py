@@ -69,12 +69,14 @@ class Fold:
         self.found = found
         self.base_n = base_n
         self.began_ms = 0  # When the present epoch began.
+        self.stall_ms = 0  # How long history has stood still until the present commit.
         self.n = 0
         self.at_ms = 0
         self.workflows: dict[str, Workflow] = {}
         self.records = 0
         self.attempts = 0
         self.scheduled = 0
+        self.follow_ups = 0  # Wrong, and about what was wrong before.
         self.skipped = 0  # Records about what a pruned log no longer tells.
 
     def group(self, workflow_id: str, records: list[Record]) -> None:
@@ -86,7 +88,7 @@ class Fold:
             if problem:
                 self.found.add(13, self.where(workflow_id), problem)
                 if workflow is not None:
-                    workflow.is_tainted = True
+                    workflow.faults.setdefault("", self.n)
                 continue
             if workflow is None:
                 workflow = self._first(workflow_id, record)
@@ -104,9 +106,11 @@ class Fold:
         return f"commit {self.n}, {item}"
 
     def wrong(self, workflow: Workflow, invariant: int, activity_id: str, what: str) -> None:
-        """Report the present record."""
-        workflow.is_tainted = True
-        self.found.add(invariant, self.where(workflow.workflow_id, activity_id), what)
+        """Report the present record, unless an earlier one about the same was wrong already."""
+        if workflow.faults.setdefault(activity_id, self.n) == self.n:
+            self.found.add(invariant, self.where(workflow.workflow_id, activity_id), what)
+        else:
+            self.follow_ups += 1
 
     # --- within ------------------------------------------------------------
     def _first(self, workflow_id: str, record: Record) -> Workflow:

@@ -230,10 +230,11 @@ class HistoryCheck:
         """What was acknowledged before something else was asked for stands before it."""
         starts: dict[tuple[str | None, ...], Operation] = {}
         for one in operations:
-            if one.op == START:
-                first = starts.get(_identity(one))
+            if one.op == START and one.outcome != REFUSED:
+                request = (one.workflow_id, one.request_id)
+                first = starts.get(request)
                 if first is None or one.t0_ms < first.t0_ms:
-                    starts[_identity(one)] = one
+                    starts[request] = one
         acked = sorted(
             (one.t1_ms, n)
             for one in operations

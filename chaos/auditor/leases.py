@@ -23,6 +23,7 @@ class Place(Protocol):
 
     n: int
     began_ms: int
+    stall_ms: int
     attempts: int
     scheduled: int
     skipped: int

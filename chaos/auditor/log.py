@@ -108,6 +108,11 @@ class Log:
         self._opened(row, body)
         fold = self._fold
         fold.n, fold.at_ms = row.n, row.at_ms
+        stall_ms = getattr(row, "stall_ms", 0)
+        if stall_ms < fold.stall_ms:
+            text = f"history stood still for {fold.stall_ms} ms in all, and now for {stall_ms}"
+            self._found.add(21, f"commit {row.n}", text)
+        fold.stall_ms = stall_ms
         for group in body[3]:
             if (
                 isinstance(group, list)

@@ -51,16 +51,24 @@ def is_final(activity: Activity, failure: dict[str, Any]) -> bool:
     return not names.isdisjoint(listed)
 
 
-def early_ms(activity: Activity, failure: dict[str, Any], at_ms: int, began_ms: int) -> int:
+def early_ms(
+    activity: Activity, failure: dict[str, Any], at_ms: int, began_ms: int, stall_ms: int
+) -> int:
     """How much too early the engine ended this attempt for silence or length; 0: it did not.
 
     `began_ms` is when the present epoch began: of older leases at least min(lease, 10 s) runs
-    again from there.
+    again from there. `stall_ms`: how long history has stood still in all; what that has grown
+    since the lease was heard of, its deadlines have moved.
     """
     lease = activity.lease
     if lease is None or failure.get("stack") or failure.get("type_chain"):
         return 0
     _, _, granted_ms, deadline_ms, whole_ms = lease[:5]
+    grown_ms = max(0, stall_ms - lease[7])
+    whole_ms += grown_ms
+    if activity.close_ms is not None:
+        whole_ms = min(whole_ms, activity.close_ms)
+    deadline_ms = min(deadline_ms + grown_ms, whole_ms)
     # Word for word, because code of the user may raise failures of the same type.
     words = {
         f"no heartbeat within {activity.options[3]} ms": deadline_ms,

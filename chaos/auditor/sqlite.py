@@ -42,6 +42,7 @@ class LogRow(NamedTuple):
     previous_hash: bytes
     hash: bytes
     body: bytes
+    stall_ms: int = 0
 
 
 def witness(data_dir: Path, found: Findings) -> list[tuple[int, bytes]]:

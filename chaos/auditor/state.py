@@ -131,8 +131,8 @@ class Workflow:
         "consumed",
         "digest",
         "events",
+        "faults",
         "is_partial",
-        "is_tainted",
         "last_event_id",
         "last_wake_id",
         "request_id",
@@ -155,8 +155,9 @@ class Workflow:
     def __init__(self, workflow_id: str, *, is_partial: bool) -> None:
         self.workflow_id = workflow_id
         self.is_partial = is_partial
-        # Set by the first violation: what follows from a wrong record is not reported as well.
-        self.is_tainted = False
+        # What was wrong, by activity ("" is the workflow itself) with the commit that showed it:
+        # what follows from a wrong record is not reported as well.
+        self.faults: dict[str, int] = {}
         self.workflow_type = ""
         self.task_queue = ""
         self.started_ms = 0
@@ -182,6 +183,11 @@ class Workflow:
         self.requests: dict[tuple[int, str], str] = {}
         # event id and checksum of each stored event, in the log's order.
         self.events = array("Q")
+
+    @property
+    def is_tainted(self) -> bool:
+        """True where something was wrong, so that its state says nothing about the tables."""
+        return bool(self.faults)
 
     @property
     def is_open(self) -> bool:

@@ -59,6 +59,12 @@ class TableCheck:
         self._timers(tables)
 
     # --- within ------------------------------------------------------------
+    def _could_read(self, before: int) -> bool:
+        """Whether all rows of a table were read, given what was unreadable before it: only then is
+        what was not seen missing.
+        """
+        return self._found.count[13] == before
+
     def _known(self, workflow_id: str | None, where: str) -> Workflow | None:
         """The workflow to compare with; None where it was reported, or can't be known."""
         if workflow_id is None:
@@ -108,6 +114,7 @@ class TableCheck:
             self._found.add(6, where, "it is not that of the workflow in the log")
 
     def _executions(self, tables: Tables) -> None:
+        unreadable = self._found.count[13]
         seen: set[str] = set()
         for row in tables.executions():
             where = f"executions, {row.workflow_id}"
@@ -117,6 +124,8 @@ class TableCheck:
             workflow = self._known(row.workflow_id, where)
             if workflow is not None:
                 self._execution(workflow, row, where)
+        if not self._could_read(unreadable):
+            return
         for workflow_id, workflow in self._fold.workflows.items():
             missing = workflow_id not in seen and workflow_id not in self.removed
             # What began before a pruned log's first commit may be gone with its tombstone.
@@ -140,6 +149,7 @@ class TableCheck:
 
     # --- events ------------------------------------------------------------
     def _events(self, tables: Tables) -> None:
+        unreadable = self._found.count[13]
         present: str | None = None
         workflow: Workflow | None = None
         due: Iterator[int] = iter(())
@@ -165,6 +175,8 @@ class TableCheck:
                 continue
             self._event(row, next_due & _CHECKSUM, where)
             next_due = next(due, None)
+        if not self._could_read(unreadable):
+            return
         self._missing(workflow, next_due, due)
         for workflow_id, one in self._fold.workflows.items():
             if workflow_id not in seen and workflow_id not in self.removed and not one.is_tainted:
@@ -209,6 +221,7 @@ class TableCheck:
 
     # --- what is open --------------------------------------------------------
     def _activities(self, tables: Tables) -> None:
+        unreadable = self._found.count[13]
         seen: set[tuple[str, str]] = set()
         for row in tables.activities():
             where = f"activities, {row.workflow_id}/{row.activity_id}"
@@ -221,6 +234,8 @@ class TableCheck:
                 self._activity(activity, row, where)
             elif not workflow.is_partial or row.activity_id in workflow.closed:
                 self._found.add(11, where, "it stands there as open; by the log it is not")
+        if not self._could_read(unreadable):
+            return
         for workflow_id, workflow in self._fold.workflows.items():
             if workflow.is_tainted:
                 continue
@@ -258,6 +273,7 @@ class TableCheck:
                 self._found.add(number, where, text)
 
     def _timers(self, tables: Tables) -> None:
+        unreadable = self._found.count[13]
         seen: set[tuple[str, int]] = set()
         for row in tables.timers():
             where = f"timers, {row.workflow_id} timer {row.timer_id}"
@@ -271,6 +287,8 @@ class TableCheck:
                     self._found.add(11, where, "by the log it does not run")
             elif due_ms != row.due_ms:
                 self._found.add(27, where, f"due at {row.due_ms}, the log gives {due_ms}")
+        if not self._could_read(unreadable):
+            return
         for workflow_id, workflow in self._fold.workflows.items():
             if workflow.is_tainted:
                 continue

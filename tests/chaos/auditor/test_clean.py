@@ -83,7 +83,7 @@ def test_leases_that_expire_beat_and_outlive_restarts_are_clean(world):
 
 
 def test_a_cancelled_activity_and_a_cancelled_timer_are_clean(world):
-    world.engine.client.start_workflow("waits", "nobody", 5_000, workflow_id="w1")
+    world.engine.client.start_workflow("waits", "nobody", 5_000, "absent", workflow_id="w1")
     world.engine.client.start_workflow("waits", "default", 5_000, workflow_id="w2")
     world.engine.run_until_idle()
     assert clean(world, settled=True).open_workflows == 0
