@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from chaos.drill_kit import svg
 from chaos.drill_kit.lanes import ENDINGS, Lane, lanes, running, thinned
+from chaos.drill_kit.style import CHART, COLOURS
 from chaos.drill_kit.timeline import NODE, Fault, Timeline
 
 WIDTH = 1_120
@@ -47,6 +48,14 @@ class Scale:
     def at(self, at_ms: int) -> str:
         """The instant in words, counted from the begin."""
         return f"{(at_ms - self.began_ms) / 1_000:.2f} s"
+
+
+def alone(timeline: Timeline) -> str:
+    """The picture as a file of its own, with its colours."""
+    head, body = draw(timeline).split(">", 1)
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
+    font = "svg{font-family:system-ui,DejaVu Sans,sans-serif}"
+    return f"{head}><style>{COLOURS}{CHART}{font}</style>{paper}{body}\n"
 
 
 def draw(timeline: Timeline) -> str:

@@ -4,7 +4,6 @@ as it grows, deliveries that a kill caused, and reports with the tokens of dead 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,9 @@ import msgspec
 from chaos import history_audit
 from chaos.ledger_audit import LedgerFile, Run
 from perdure.errors import (
-    DeadlineExceeded,
     FailedPrecondition,
     NotFound,
     PerdureError,
-    Unavailable,
-    WorkflowFailed,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +25,8 @@ if TYPE_CHECKING:
     from perdure.client import Client
 
 COUNT_EVERY_S = 0.3
-POLL_MS = 200
-OPEN_MAX = 1_000
+PAGE = 1_000
+PAUSE_S = 0.02
 STALE_AT_ONCE = 10
 STALE_TIMEOUT_MS = 2_000
 
@@ -91,6 +87,9 @@ class Load:
         self._cut_off: dict[int, Fault] = {}
         self._stale: deque[Run] = deque()
         self._counted_at = 0.0
+        self._counted = False  # Whether all that was submitted has been asked for since.
+        self._running: set[str] = set()
+        self._newest = 0
 
     # --- the work --------------------------------------------------------------------
     @property
@@ -115,6 +114,7 @@ class Load:
                 **self.start.arguments,
             )
             self.ids.append(workflow_id)
+            self._counted = False
         if count is None:
             self.arena.say(f"{len(self.ids)} workflows started")
 
@@ -127,35 +127,23 @@ class Load:
         return self.effects >= self.effects_wanted
 
     def await_end(self) -> None:
-        """Waits until every workflow has ended; one that does not, or badly, is a violation."""
-        done = sum(1 for workflow_id in self.ids if self._await_one(workflow_id))
-        while self._stale and not self.arena.over():
+        """Waits until every workflow has ended; one that does not is a violation."""
+        while not (self._counted and self.completed == len(self.ids) and not self._stale):
             self.look()
+            if self.arena.over():
+                break
+            time.sleep(PAUSE_S)
         self.look()
-        self.completed = done
-
-    def _await_one(self, workflow_id: str) -> bool:
-        while not self.arena.over():
-            self.look()
-            try:
-                self.client.result(workflow_id, timeout_ms=POLL_MS)
-            except (DeadlineExceeded, Unavailable):
-                continue
-            except WorkflowFailed as error:
-                self.arena.violate(f"{workflow_id} ended {error.status}: {error.message}")
-                return False
-            except PerdureError as error:
-                self.arena.violate(f"{workflow_id}: {error.code}: {error.message}")
-                return False
-            return True
-        limit_s = self.arena.options.time_s
-        self.arena.violate(f"{workflow_id} did not end within {limit_s:.0f} s")
-        return False
+        if left := [it for it in self.ids if it in self._running]:
+            limit_s = self.arena.options.time_s
+            self.arena.violate(
+                f"{len(left)} workflows did not end within {limit_s:.0f} s, {left[0]} among them"
+            )
 
     # --- what can be seen meanwhile ------------------------------------------------------
     def look(self) -> None:
         """Reads what is new in the ledger, reports with tokens that are dead, and shows numbers."""
-        for run in self.ledger.runs(max(self.runs, default=0)):
+        for run in self.ledger.runs(self._newest):
             self._saw(run)
         self.effects = self.ledger.effects_count()
         self._report_stale()
@@ -189,6 +177,7 @@ class Load:
         self._strangers |= run.pid not in self.arena.roles
         before = self.by_key.setdefault(run.key, [])
         self.runs[run.number] = run
+        self._newest = run.number
         for earlier in before:
             fault = self._cut_off.get(earlier.number)
             if fault is not None and earlier.pid != run.pid:
@@ -237,10 +226,21 @@ class Load:
         if self._strangers:
             self.arena.learn_roles(self.node)
             self._strangers = False
-        with contextlib.suppress(PerdureError):
-            found = self._impatient.list_workflows(status="Running", limit=OPEN_MAX)
-            running = {it.workflow_id for it in found.workflows}
-            self.completed = sum(1 for it in self.ids if it not in running)
+        try:
+            self._running = self._ask_running()
+        except PerdureError:
+            return  # Asked again: the node is busy or gone.
+        self._counted = True
+        self.completed = sum(1 for it in self.ids if it not in self._running)
+
+    def _ask_running(self) -> set[str]:
+        found, page = set(), None
+        while True:
+            answer = self._impatient.list_workflows(status="Running", limit=PAGE, page=page)
+            found |= {it.workflow_id for it in answer.workflows}
+            page = answer.next_page
+            if page is None:
+                return found
 
     # --- the evidence ----------------------------------------------------------------------
     def told(self) -> list[history_audit.Told]:
@@ -251,9 +251,17 @@ class Load:
         ]
 
     def counts(self) -> history_audit.Counts:
-        """History and ledger held against each other."""
+        """History and ledger held against each other. A workflow that ended otherwise than
+        Completed is a violation.
+        """
+        told = self.told()
+        ends = {each.workflow_id: each.status for each in told}
+        self.completed = sum(1 for it in self.ids if ends[it] == "Completed")
+        for workflow_id in self.ids:
+            if ends[workflow_id] not in ("Completed", "Running"):
+                self.arena.violate(f"{workflow_id} ended {ends[workflow_id]}")
         return history_audit.compare(
-            self.told(),
+            told,
             self.ledger.effects(),
             self.ledger.runs(),
             self.ledger.asked(),

@@ -11,7 +11,7 @@ from chaos.drill_kit import chart, spreads, words
 from chaos.drill_kit.base import Options
 from chaos.drill_kit.perform import Performance
 from chaos.drill_kit.report import Report
-from chaos.drill_kit.style import CSS
+from chaos.drill_kit.style import CHART, COLOURS, PAGE
 from chaos.drill_kit.timeline import Timeline
 
 EVENTS_MAX = 2_000
@@ -39,7 +39,7 @@ def page(found: Performance) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             f"<title>Drill {name}: {escape(report.verdict)}</title>",
-            f"<style>{CSS}</style></head><body><main>",
+            f"<style>{COLOURS}{CHART}{PAGE}</style></head><body><main>",
             *_head(found),
             *_tiles(report),
             *_violations(report),

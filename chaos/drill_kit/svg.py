@@ -7,6 +7,7 @@ from html import escape
 
 TICKS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400)
 TICKS_MAX = 12
+NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def px(value: float) -> str:
@@ -75,11 +76,9 @@ def title(words: str) -> str:
 
 def picture(width: float, height: float, label: str, parts: Iterable[str]) -> str:
     """The whole picture; `label` is what a screen reader says of it."""
-    return (
-        f'<svg viewBox="0 0 {px(width)} {px(height)}" role="img" aria-label="{escape(label)}">'
-        + "".join(parts)
-        + "</svg>"
-    )
+    size, name = f"0 0 {px(width)} {px(height)}", escape(label)
+    head = f'<svg xmlns="{NAMESPACE}" viewBox="{size}" role="img" aria-label="{name}">'
+    return f"{head}{''.join(parts)}</svg>"
 
 
 def ticks(length_s: float) -> tuple[float, ...]:
