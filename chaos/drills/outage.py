@@ -9,7 +9,7 @@ second attempts (from the ledger) are held against that by the test of Kolmogoro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,13 +22,15 @@ from chaos.drill_kit.kills import TICK_S, bring_up
 from chaos.drill_kit.kolmogorov import evenly
 from chaos.drill_kit.spreads import Measured
 from chaos.harness import NodeProcess
+from chaos.ledger_audit import Run
 from perdure.clock import boottime_ms
 
 CALLS = 100  # Of one workflow.
-INITIAL_MS = 8_000
+INITIAL_MS = 10_000
 BEFORE_MS = 8_000
-DOWN_MS = 2_000
-AT_ONCE_MS = 1_500
+DOWN_MS = 3_000
+AT_ONCE_MS = 3_000
+TOGETHER_MIN = 0.9
 P_MIN = 1e-4
 MEASURED_MIN = 200
 
@@ -60,38 +62,35 @@ def run(arena: Arena) -> bool:
     return _measure(arena, node, load, down_at_ms)
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """The second attempt of a call, by the log: how long it was to wait, and how much later than
-    due it was given to a worker.
+class Retry(msgspec.Struct, kw_only=True):
+    """The second attempt of a call. Instants by the clock of the log: when the first failed, and
+    when the second was due, was given to a worker, and began by the ledger.
     """
 
     delay_ms: int
-    late_ms: int | None = None
+    failed_ms: int
+    due_ms: int
+    given_ms: int | None = None
+    began_ms: int | None = None
 
 
 def _measure(arena: Arena, node: NodeProcess, load: Load, down_at_ms: int) -> bool:
-    failed_ms: dict[str, int] = {}
-    waits_ms: dict[str, int] = {}
-    for run in load.ledger.runs():
-        if run.attempt == 1 and run.ended_ms is not None and run.ended_ms >= down_at_ms:
-            failed_ms[run.key] = run.ended_ms
-        elif run.attempt == 2 and run.key in failed_ms:
-            waits_ms[run.key] = run.began_ms - failed_ms[run.key]
-    together = sum(1 for at_ms in failed_ms.values() if at_ms < down_at_ms + AT_ONCE_MS)
+    runs = load.ledger.runs()
+    failed = [run.ended_ms for run in runs if run.attempt == 1 and run.ended_ms is not None]
+    together = sum(1 for at_ms in failed if down_at_ms <= at_ms < down_at_ms + AT_ONCE_MS)
     arena.figures["calls that failed together"] = together
-    retries = _retries(node)
-    if not retries or len(waits_ms) < MEASURED_MIN:
+    retries = list(_retries(node, runs).values())
+    begun = [it for it in retries if it.began_ms is not None and it.given_ms is not None]
+    if len(begun) < MEASURED_MIN:
         return False
-    late = [waits_ms[key] - retry.delay_ms for key, retry in retries.items() if key in waits_ms]
-    from_failure, from_due = (
-        spread(late),
-        spread([it.late_ms for it in retries.values() if it.late_ms]),
-    )
-    arena.figures["given to a worker after it was due by"] = _length(from_due)
-    arena.figures["began after failure and drawn delay by"] = _length(from_failure)
-    _hold(arena, "drawn delays", [it.delay_ms for it in retries.values()], 0)
-    _hold(arena, "starts of retries", list(waits_ms.values()), from_failure.median or 0)
-    return together >= 0.9 * load.effects_wanted
+    given = spread([(it.given_ms or 0) - it.due_ms for it in begun])
+    began = spread([(it.began_ms or 0) - it.due_ms for it in begun])
+    arena.figures["given to a worker after it was due by"] = _length(given)
+    arena.figures["began after it was due by"] = _length(began)
+    _hold(arena, "drawn delays", [it.delay_ms for it in retries], 0)
+    starts = [(it.began_ms or 0) - it.failed_ms for it in begun]
+    _hold(arena, "starts of retries", starts, began.median or 0)
+    return together >= TOGETHER_MIN * load.effects_wanted
 
 
 def _hold(arena: Arena, name: str, values: list[int], way_ms: int) -> None:
@@ -102,7 +101,11 @@ def _hold(arena: Arena, name: str, values: list[int], way_ms: int) -> None:
     arena.figures[name] = text
     if fit.p < P_MIN:
         arena.violate(f"the {name} are not spread evenly over {INITIAL_MS} ms: p = {fit.p:.2g}")
-    way = f", the median way of {way_ms} ms taken off (else p = {plain.p:.3g})" if way_ms else ""
+    way = (
+        f", the median of {way_ms} ms after due taken off (else p = {plain.p:.3g})"
+        if way_ms
+        else ""
+    )
     arena.spreads.append(
         Measured(
             title=f"{name[0].upper()}{name[1:]} after the outage",
@@ -119,19 +122,38 @@ def _length(found: Spread) -> str:
     return f"median {found.median} ms, longest {found.max} ms"
 
 
-def _retries(node: NodeProcess) -> dict[str, Retry]:
-    """The second attempts, by key, from the log of the node."""
+def _retries(node: NodeProcess, runs: list[Run]) -> dict[str, Retry]:
+    """The second attempts by key, from the log of the node and the ledger."""
     found: dict[str, Retry] = {}
-    due_ms: dict[str, int] = {}
+    given_ms: dict[tuple[str, int], int] = {}
     for workflow_id, kind, fields in _records(node):
         key = f"{workflow_id}/{fields.get('activity_id')}"
         if kind == "RetryScheduled" and fields["attempt"] == 1:
-            found[key] = Retry(delay_ms=fields["delay_ms"])
-            due_ms[key] = fields["due_ms"]
-        elif kind == "LeaseGranted" and fields["attempt"] == 2 and key in found:
-            late_ms = fields["at_ms"] - due_ms[key]
-            found[key] = Retry(delay_ms=found[key].delay_ms, late_ms=late_ms)
+            found[key] = Retry(
+                delay_ms=fields["delay_ms"], failed_ms=fields["at_ms"], due_ms=fields["due_ms"]
+            )
+        elif kind == "LeaseGranted":
+            given_ms[key, fields["attempt"]] = fields["at_ms"]
+    ahead_ms = clocks_apart(runs, given_ms)
+    for run in runs:
+        if run.attempt == 2 and run.key in found:
+            found[run.key].given_ms = given_ms.get((run.key, 2))
+            found[run.key].began_ms = run.began_ms - ahead_ms
     return found
+
+
+def clocks_apart(runs: Sequence[Run], given_ms: Mapping[tuple[str, int], int]) -> int:
+    """How far the ledger's clock is ahead of the log's: nothing begins before it was given, and
+    the quickest of many began at once.
+    """
+    return min(
+        (
+            run.began_ms - given_ms[run.key, run.attempt]
+            for run in runs
+            if (run.key, run.attempt) in given_ms
+        ),
+        default=0,
+    )
 
 
 def _records(node: NodeProcess) -> Iterator[tuple[str, str, dict[str, Any]]]:
