@@ -17,8 +17,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How hard. `kills` are of single processes, `server_restarts` kills of the whole node.
 
     `minutes` above 0 makes a soak: work and kills go on for so long. `depth`: how many faults in
-    one run, where a drill visits places one by one. `limit_s`: what is not done by then counts as
-    never done; a soak's minutes come on top.
+    one run, where a drill visits places one by one. `limit_s`: until then faults may go on
+    and work is waited for; a soak's minutes come on top.
     """
 
     seed: int = 0

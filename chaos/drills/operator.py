@@ -183,6 +183,6 @@ DRILL = Drill(
     does="activities run out of attempts; an operator looks, repairs and redrives by commands",
     inconclusive="not every broken activity was parked after its attempts",
     run=run,
-    defaults=Options(workflows=24),
+    defaults=Options(workflows=16),
     takes=("workflows",),
 )
