@@ -7,6 +7,7 @@ root takes it exclusively once, so that it knows that nobody of an earlier, kill
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -16,6 +17,7 @@ import shutil
 import struct
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -124,24 +126,34 @@ class NodeFiles:
         """Make the directory, take root.lock, wait for left-overs of a killed node, make the run
         directory.
         """
-        try:
-            self._make_data_dir()
-            fd, holder = lock_file(self.data_dir / ROOT_LOCK)
-        except OSError as error:
-            self.undo()
-            raise self._unusable(error) from error
-        if fd is None:
-            kill = f" (kill {holder})" if holder.isdecimal() else ""
-            raise Refused(
-                6,
-                f"data directory {self.data_dir} is held by process {holder}: stop that node"
-                f"{kill}, or give another directory with --data",
-            )
-        self._root_lock = fd
-        try:
-            self._await_left_overs()
+        self.hold()
+        with self._undone():
             self._remove_old_runs()
             self._make_run_dir()
+
+    def hold(self) -> None:
+        """Make the directory, and have it for us alone: no node runs on it, nothing of one is left.
+
+        Until `close`, `undo` or `release`.
+        """
+        with self._undone():
+            self._make_data_dir()
+            fd, holder = lock_file(self.data_dir / ROOT_LOCK)
+            if fd is None:
+                kill = f" (kill {holder})" if holder.isdecimal() else ""
+                raise Refused(
+                    6,
+                    f"data directory {self.data_dir} is held by process {holder}: stop that node"
+                    f"{kill}, or give another directory with --data",
+                )
+            self._root_lock = fd
+            self._await_left_overs()
+
+    @contextlib.contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Leaves nothing behind where what is done within fails."""
+        try:
+            yield
         except OSError as error:
             self.undo()
             raise self._unusable(error) from error
@@ -249,6 +261,10 @@ class NodeFiles:
         """The orderly end: node.json and the sockets go, the locks are given up."""
         (self.data_dir / NODE_FILE).unlink(missing_ok=True)
         self._remove_run_dir()
+        self._unlock()
+
+    def release(self) -> None:
+        """What `hold` took is given up; no node was started."""
         self._unlock()
 
     def undo(self) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import perdure
-from perdure.cli import dlq, doctor, drill, node, output, policy, wf, worker
+from perdure.cli import dlq, doctor, drill, node, output, policy, store, wf, worker
 
 EPILOG = """\b
 Example:
@@ -32,6 +32,7 @@ app = typer.Typer(
 node.add_to(app)
 worker.add_to(app)
 doctor.add_to(app)
+store.add_to(app)
 app.add_typer(wf.app, name="wf")
 app.add_typer(drill.app, name="drill")
 app.add_typer(policy.app, name="policy")

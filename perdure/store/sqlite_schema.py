@@ -69,7 +69,7 @@ def open_for_writing(data_dir: Path, vfs: str | None = None) -> apsw.Connection:
         _require_writable(connection, path)
         if is_new:
             path.chmod(0o600)  # It holds the key of the tokens. Log and index inherit the mode.
-        _is_ours(connection, path)  # Before anything that would change another program's file.
+        is_ours(connection, path)  # Before anything that would change another program's file.
         _settle(connection, WRITER_PRAGMAS, path)
     except apsw.Error as cause:
         connection.close()
@@ -109,7 +109,7 @@ def prepare(connection: apsw.Connection, data_dir: Path) -> None:
     Raises StoreError on a newer format.
     """
     path = data_dir / DATABASE_NAME
-    if not _is_ours(connection, path):
+    if not is_ours(connection, path):
         _create(connection)
         return
     version = format_of(connection, path)
@@ -178,7 +178,7 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _is_ours(connection: apsw.Connection, path: Path) -> bool:
+def is_ours(connection: apsw.Connection, path: Path) -> bool:
     """True for a store, False for an empty database. Raises StoreError for anything else."""
     identity = connection.pragma("application_id")
     if identity == APPLICATION_ID:
@@ -194,7 +194,7 @@ def _require_writable(connection: apsw.Connection, path: Path) -> None:
 
 
 def _require_current(connection: apsw.Connection, path: Path) -> None:
-    if not _is_ours(connection, path):
+    if not is_ours(connection, path):
         raise _no_store(path.parent)
     version = format_of(connection, path)
     if version != FORMAT_VERSION:

@@ -22,6 +22,8 @@ WITNESS_NAME = "witness"
 # A slot is within one sector: what a disk writes of it is all or nothing.
 SLOT_BYTES = 512
 SLOTS = 2
+# What stands here while a restore moves files, so that no node starts on a half of them.
+_MOVING_N = 2**62
 _MAGIC = b"PWT1"
 _SLOT = struct.Struct("<4sQ32s")
 _CHECK_BYTES = 16
@@ -91,6 +93,11 @@ def check(
     `hash_of` gives a commit's hash, or None for one that was pruned. Raises StoreBehind.
     """
     for one in seen:
+        if is_moving([one]):
+            raise StoreBehind(
+                f"a perdure restore in {data_dir} was interrupted: run it again (what was there"
+                f" before is in {data_dir}/aside)"
+            )
         if one.n > newest.n:
             raise StoreBehind(
                 f"the store in {data_dir} ends at commit {newest.n}, but commit {one.n} was there:"
@@ -107,6 +114,16 @@ def check(
 def reset(data_dir: Path, newest: Seen | None) -> None:
     """A new witness of `newest` alone, durable; the caller has put the old one aside."""
     _replace(data_dir / WITNESS_NAME, [] if newest is None else [newest])
+
+
+def moving(data_dir: Path) -> None:
+    """From now on, until `reset`, no node starts here: the store's files are being moved."""
+    _replace(data_dir / WITNESS_NAME, [Seen(_MOVING_N, bytes(32))])
+
+
+def is_moving(seen: list[Seen]) -> bool:
+    """Whether a restore was interrupted while it moved files."""
+    return any(one.n == _MOVING_N for one in seen)
 
 
 def _advice(data_dir: Path) -> str:
