@@ -27,10 +27,12 @@ class News:
         control: Control,
         sessions: LocalSessions,
         timers: Timers,
+        clock: Callable[[], int] = boottime_ms,
     ) -> None:
         self._children = children
         self._control = control
         self._sessions = sessions
+        self._clock = clock
         self._after: Callable[[int, Callable[[], None]], None] = timers.after
 
     def greet(self, child: Child) -> None:
@@ -66,7 +68,7 @@ class News:
 
     def session_died(self, session: Session) -> None:
         """Its worker is dead: it leaves the set when the gateway has passed on all it said."""
-        now_ms = boottime_ms()
+        now_ms = self._clock()
         until_ms = self._sessions.died(session, now_ms)
         self._tell(links.GATEWAY, links.SessionDead(session))
         reached(CrashPoint.SUPERVISOR_SESSION_ENDING)
@@ -78,7 +80,7 @@ class News:
             self._tell_sessions()
 
     def _expire_sessions(self) -> None:
-        if self._sessions.expire(boottime_ms()):
+        if self._sessions.expire(self._clock()):
             self._tell_sessions()
 
     def _tell_sessions(self) -> None:

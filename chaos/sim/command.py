@@ -1,0 +1,140 @@
+"""The simulator's command line.
+
+    python -m chaos.sim run [--seed N | --seeds A:B] [--processes N] [--world engine|fast] [--bug B]
+    python -m chaos.sim replay PLAN
+
+Exit 0: nothing was violated; 1: something was; 2: bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from chaos.sim import run
+from chaos.sim.plan import read
+from chaos.sim.world import Result
+
+SEEDS_A_TASK = 20
+SEEDS_A_PROCESS = 1_000
+
+
+def main(arguments: list[str]) -> int:
+    """What `python -m chaos.sim` does; its exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command == "run":
+        return _run(options)
+    return _replay(options.plan)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m chaos.sim")
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="run seeds")
+    which = runs.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int)
+    which.add_argument("--seeds", default="0:100", metavar="A:B")
+    runs.add_argument("--processes", type=int, default=1)
+    runs.add_argument("--world", choices=("engine", "fast"), default="engine")
+    runs.add_argument("--bug", default="")
+    replay = commands.add_parser("replay", help="run a plan from a file")
+    replay.add_argument("plan", type=Path)
+    return parser
+
+
+def seeds_of(text: str) -> range:
+    """The seeds that "A:B" means, B not among them. ValueError for anything else."""
+    first, colon, last = text.partition(":")
+    if not colon:
+        raise ValueError(f"--seeds is A:B, not {text}")
+    return range(int(first), int(last))
+
+
+class Tally:
+    """What many runs add up to."""
+
+    def __init__(self) -> None:
+        self.results = 0
+        self.events = 0
+        self.simulated_ms = 0
+        self.records = 0
+        self.operations: Counter[str] = Counter()
+        self.fired: Counter[str] = Counter()
+        self.goals: Counter[str] = Counter()
+        self.failed: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        """One more."""
+        self.results += 1
+        self.events += result.events
+        self.simulated_ms += result.simulated_ms
+        self.records += result.records
+        self.operations.update(result.operations)
+        self.fired.update(result.fired)
+        self.goals.update(result.goals)
+        if result.violations:
+            self.failed.append(result)
+
+    def lines(self, took_s: float) -> Iterator[str]:
+        """All of it, for people."""
+        rate = int(self.events / max(took_s, 0.001))
+        yield (
+            f"{self.results} seeds, {self.events} events ({rate} a second), "
+            f"{self.simulated_ms // 1_000} simulated seconds, {self.records} records"
+        )
+        for name, counts in (
+            ("operations", self.operations),
+            ("faults", self.fired),
+            ("sometimes", self.goals),
+        ):
+            yield f"{name}: " + ", ".join(f"{key} {n}" for key, n in sorted(counts.items()))
+        for result in self.failed:
+            yield f"seed {result.seed}: {result.violations[0]}"
+
+
+def results(
+    seeds: Iterable[int], *, world: str = "engine", bug: str = "", processes: int = 1
+) -> Iterator[Result]:
+    """The result of each seed, as they come."""
+    if processes <= 1:
+        for seed in seeds:
+            yield run.run_seed(seed, world=world, bug=bug)
+        return
+    every = list(seeds)
+    parts = [every[at : at + SEEDS_A_TASK] for at in range(0, len(every), SEEDS_A_TASK)]
+    with ProcessPoolExecutor(
+        processes,
+        mp_context=get_context("spawn"),
+        max_tasks_per_child=SEEDS_A_PROCESS // SEEDS_A_TASK,
+    ) as pool:
+        for found in pool.map(_part, parts, [world] * len(parts), [bug] * len(parts)):
+            yield from found
+
+
+def _part(seeds: list[int], world: str, bug: str) -> list[Result]:
+    return [run.run_seed(seed, world=world, bug=bug) for seed in seeds]
+
+
+def _run(options: argparse.Namespace) -> int:
+    seeds = seeds_of(options.seeds) if options.seed is None else [options.seed]
+    began = time.perf_counter()
+    tally = Tally()
+    for result in results(seeds, world=options.world, bug=options.bug, processes=options.processes):
+        tally.add(result)
+    for line in tally.lines(time.perf_counter() - began):
+        print(line)
+    return 1 if tally.failed else 0
+
+
+def _replay(path: Path) -> int:
+    result = run.run_plan(read(path))
+    for violation in result.violations:
+        print(violation)
+    print(f"trace {result.trace}, {result.events} events, {result.simulated_ms} ms simulated")
+    return 1 if result.violations else 0

@@ -1,0 +1,145 @@
+"""A plan: all that is chosen about one run. It can be written to a file, changed, and run again.
+
+Faults name logical places ("the third commit of history", "the 12th frame from scheduler to
+history"), so that a plan means the same after parts of it are left out. A plan outlives the code
+that drew it; a bare seed does not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from perdure.errors import InvalidArgument
+
+PLAN_VERSION = 1
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """At the `nth` time that `place` is reached by `role`, do `action`.
+
+    place: "turn", "send" (a frame leaves), "commit", "start", a name of CrashPoint, or "ms"
+    (then `nth` is the instant in milliseconds). action: "kill", "pause" (`ms`), "eio_kept",
+    "eio_lost", "full", "slow" (`ms`), "unsynced_kept", "unsynced_lost" (a kill in the commit),
+    "node" (all is killed, and started again after `ms`), "power" (so, and the machine boots anew),
+    "stop" (the node is stopped in order, and started again), "wall" (the wall clock steps by `ms`),
+    "cut", "clog" (links of `role` to `detail`, for `ms`).
+    """
+
+    role: str
+    place: str
+    nth: int
+    action: str
+    ms: int = 0
+    detail: str = ""
+
+
+class NetFault(msgspec.Struct, frozen=True, array_like=True):
+    """What happens to the `nth` frame of a link: "drop", "twice", "late", "swap" (by `ms`)."""
+
+    source: str
+    target: str
+    nth: int
+    action: str
+    ms: int = 0
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One activity of a workflow of the workload: how it runs, and how it is to be tried.
+
+    `fails`: so many attempts of the first generation end badly, in the way of `how`: "error",
+    "nonretryable", "hang" (never reports), "kill" (kills its worker), "late" (reports after its
+    lease), "raise_after" (fails behind its effect).
+    """
+
+    id: str
+    kind: str = "sync"  # sync, async: whether a cancellation is heard.
+    ms: int = 10
+    beats: int = 0
+    fails: int = 0
+    how: str = "error"
+    size: int = 0
+    attempts: int = 3
+    initial_ms: int = 10
+    start_to_close_ms: int = 60_000
+    heartbeat_ms: int = 0
+    schedule_to_close_ms: int = 0
+    schedule_to_start_ms: int = 0
+    on_exhausted: str = "park"
+    queue: str = "default"
+    priority: int = 0
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One workflow of the workload. shape: "chain", "fan", "race", "nap"."""
+
+    id: str
+    shape: str = "chain"
+    start_ms: int = 0
+    client: int = 0
+    nap_ms: int = 0
+    request_id: str = ""
+    twice: bool = False  # The client submits it again later, with the same request id.
+    steps: tuple[Step, ...] = ()
+
+
+class Knobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Every tunable of a run. The defaults are those of production, on a quiet network."""
+
+    world: str = "engine"
+    workers: int = 2
+    external_workers: int = 0
+    slots: int = 4
+    clients: int = 2
+    pollers: int = 0
+    fault_ms: int = 10_000
+    heal_ms: int = 900_000
+    latency_us: int = 150
+    turn_cost_us: int = 50
+    sync_us: int = 150
+    drop: float = 0.0
+    twice: float = 0.0
+    late: float = 0.0
+    swap: float = 0.0
+    late_ms: int = 200
+    drain_max: int = 2_000
+    queue_max: int = 100_000
+    strategy: str = "random"  # random, pct
+    pct_depth: int = 3
+    store: str = "memory"  # memory, sqlite
+    limits: dict[str, int] = {}  # Names of perdure.core.limits, and their values in this run.
+    buggify: tuple[str, ...] = ()
+    client_timeout_ms: int = 5_000
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. `invariant`: the number that it is known to break (0: none)."""
+
+    version: int = PLAN_VERSION
+    seed: int = 0
+    knobs: Knobs = Knobs()
+    flows: tuple[Flow, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    net: tuple[NetFault, ...] = ()
+    invariant: int = 0
+    bug: str = ""
+    note: str = ""
+
+
+def write(plan: Plan, path: Path) -> None:
+    """Keep a plan as JSON that a person can read."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+
+
+def read(path: Path) -> Plan:
+    """The plan in a file. Raises InvalidArgument, naming the file, where it is none."""
+    try:
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    except (OSError, msgspec.MsgspecError) as problem:
+        raise InvalidArgument(f"{path} is no plan: {problem}", field="plan") from problem
+    if plan.version != PLAN_VERSION:
+        raise InvalidArgument(
+            f"{path} has plan version {plan.version}; this one reads {PLAN_VERSION}", field="plan"
+        )
+    return plan

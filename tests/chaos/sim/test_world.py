@@ -1,0 +1,91 @@
+"""The simulator: what it runs, that it repeats, and that it sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from chaos.sim import draw, machine, run
+from chaos.sim.bugs import Bug
+from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step, read, write
+
+QUIET = Plan(
+    seed=7,
+    flows=tuple(
+        Flow(id=f"w{n}", shape=shape, nap_ms=50, steps=(Step(id="a1", fails=1), Step(id="a2")))
+        for n, shape in enumerate(("chain", "fan", "race"))
+    ),
+    knobs=Knobs(fault_ms=500),
+)
+
+
+def test_a_quiet_node_does_all_its_work():
+    result = run.run_plan(QUIET)
+    assert result.violations == ()
+    assert result.operations["ok"] >= 6
+    assert result.records > 20
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_seed_violates_nothing(seed):
+    assert run.run_seed(seed).violations == ()
+
+
+def test_a_seed_has_one_trace_and_another_seed_another():
+    traces = [run.run_seed(seed).trace for seed in (3, 3, 4)]
+    assert traces[0] == traces[1] != traces[2]
+
+
+def test_a_plan_survives_its_file(tmp_path):
+    plan = draw.plan_of(5)
+    write(plan, tmp_path / "plan.json")
+    assert read(tmp_path / "plan.json") == plan
+
+
+TWIN = """
+import json
+from chaos.sim import run
+print(json.dumps([run.run_seed(seed).trace for seed in (1, 12)]))
+"""
+
+
+@pytest.mark.process
+def test_hash_seed_time_zone_locale_and_directory_change_nothing(tmp_path):
+    def traces(**changes: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", TWIN],
+            cwd=tmp_path,
+            env={**os.environ, **changes},
+            capture_output=True,
+            check=True,
+            timeout=50,
+        )
+        return json.loads(done.stdout)
+
+    other = traces(PYTHONHASHSEED="12345", TZ="Asia/Kathmandu", LC_ALL="tr_TR.UTF-8")
+    assert other == [run.run_seed(seed).trace for seed in (1, 12)]
+
+
+def test_whoever_asks_for_the_real_time_in_a_simulation_is_stopped():
+    import perdure.clock
+
+    with machine.simulated({}, None), pytest.raises(machine.RealWorld, match="clock_gettime_ns"):
+        perdure.clock.boottime_ms()
+    assert perdure.clock.boottime_ms() > 0
+
+
+def test_an_answer_before_the_sync_is_seen():
+    faults = tuple(Fault("history", "commit", n, "unsynced_lost") for n in (2, 3, 4))
+    plan = Plan(
+        seed=1,
+        flows=tuple(Flow(id=f"w{n}", start_ms=50 * n, steps=(Step(id="a1"),)) for n in range(4)),
+        faults=faults,
+        bug=Bug.ACK_BEFORE_SYNC,
+        knobs=Knobs(fault_ms=2_000),
+    )
+    found = run.run_plan(plan).invariants
+    assert found & {4, 5, 9}
