@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from chaos.drill_kit.arena import Arena
 
 LIMIT_S = 110.0
+SOAK_KILLS_A_MINUTE = 12
+SOAK_RESTARTS_A_MINUTE = 1
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,3 +50,17 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Arena], bool]
     defaults: Options = Options()
     takes: tuple[str, ...] = ()
+
+    def options(self, given: Mapping[str, Any]) -> Options:
+        """The defaults, and in their place what is given. In a soak the number of kills follows
+        from the minutes where it is not given.
+        """
+        minutes = given.get("minutes") or 0
+        soak = {}
+        if minutes:
+            soak = {
+                "kills": max(1, int(minutes * SOAK_KILLS_A_MINUTE)),
+                "server_restarts": max(1, int(minutes * SOAK_RESTARTS_A_MINUTE)),
+            }
+        asked = {name: value for name, value in soak.items() if name in self.takes} | dict(given)
+        return msgspec.structs.replace(self.defaults, **asked)

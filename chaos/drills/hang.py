@@ -2,7 +2,8 @@
 
 A worker stands still past the leases of what it holds: another worker finishes it. Then the first
 goes on, a zombie: what it still does must change nothing. An actor stands still for 1 to 6 seconds:
-either it is ended for its silence and started again, or it catches up.
+either it is ended for its silence and started again, or it catches up. The whole node stands still,
+as a suspended machine does: nobody may be charged for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from chaos.drill_kit import Arena, Drill, Load, Options, Start
 from chaos.drill_kit.kills import TICK_S, bring_up
 from chaos.drill_kit.lanes import CORE
+from chaos.drill_kit.timeline import NODE
 from chaos.harness import NodeProcess
 from chaos.ledger_audit import Run
 from chaos.workload import LEASE_MS
@@ -38,15 +40,18 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 def plan(seed: int) -> list[Stop]:
-    """Three standstills of a worker, longer than any lease, and one or two of each actor."""
+    """Three standstills of a worker and one of the node, longer than any lease, and one or two of
+    each actor.
+    """
     dice = Arena.dice_of(seed, "hang")
-    roles = [WORKER] * WORKER_STOPS + [*CORE, dice.choice(("history", "scheduler", "gateway"))]
+    again = dice.choice(("history", "scheduler", "gateway"))
+    roles = [WORKER] * WORKER_STOPS + [NODE, *CORE, again]
     dice.shuffle(roles)
     longer_s = LEASE_MS / 1_000 + 0.5
     return [
         Stop(
             role,
-            dice.uniform(longer_s, longer_s + 1.5) if role == WORKER else dice.uniform(1.0, 6.0),
+            dice.uniform(1.0, 6.0) if role in CORE else dice.uniform(longer_s, longer_s + 1.5),
             dice.uniform(0.5, 1.5),
         )
         for role in roles
@@ -61,11 +66,14 @@ def run(arena: Arena) -> bool:
     load = arena.load(node, start)
     load.submit()
     zombies: list[Run] = []
+    suspended: list[Run] = []
     stops, ends = plan(arena.options.seed), Counter[str]()
     for number, stop in enumerate(stops):
         _work(load, stop.after_s)
         if stop.role == WORKER:
             zombies += _stop_worker(arena, node, load, stop.length_s)
+        elif stop.role == NODE:
+            suspended += _stop_node(arena, node, load, stop.length_s)
         else:
             ends[_stop_actor(arena, node, load, stop)] += 1
         arena.progress.bar("standstills", number + 1, len(stops), colour="red")
@@ -74,6 +82,7 @@ def run(arena: Arena) -> bool:
     load.await_end()
     arena.figures["zombie attempts, finished by another worker meanwhile"] = len(zombies)
     _judge(arena, load, zombies)
+    _judge_suspended(arena, load, suspended)
     for what, count in sorted(ends.items()):
         arena.figures[f"actors that {what}"] = count
     return bool(zombies)
@@ -147,6 +156,46 @@ def _stop_actor(arena: Arena, node: NodeProcess, load: Load, stop: Stop) -> str:
     return "went on and caught up"
 
 
+def _stop_node(arena: Arena, node: NodeProcess, load: Load, length_s: float) -> list[Run]:
+    """Stops every process of the node, and lets them go on; what was in progress."""
+    arena.learn_roles(node)
+    processes = node.processes()
+    for process in processes:
+        process.suspend()
+    fault = arena.fault(SIGSTOP, NODE)
+    try:
+        asleep = load.ledger.open_runs()
+        arena.say(f"SIGSTOP the node for {length_s:.1f} s; its workers hold {len(asleep)}")
+        time.sleep(length_s)
+    finally:
+        for process in processes:
+            process.resume()
+        fault.until_ms = boottime_ms()
+    arena.say("SIGCONT the node")
+    return asleep
+
+
+def _judge_suspended(arena: Arena, load: Load, suspended: list[Run]) -> None:
+    """What was in progress when the whole node stood still must have gone on, not begun again.
+
+    Unless something else befell it before its end.
+    """
+    runs = load.ledger.runs()
+    ended_ms = {run.number: run.ended_ms for run in runs}
+    others = [it.at_ms for it in arena.faults if it.target != NODE]
+    again = []
+    for run in suspended:
+        end_ms = ended_ms[run.number] or 0
+        disturbed = any(run.began_ms <= at_ms <= end_ms for at_ms in others)
+        later = [it for it in runs if it.key == run.key and it.number > run.number]
+        if later and not disturbed:
+            again.append(run.key)
+    arena.figures["attempts in progress when the whole node stood still"] = len(suspended)
+    arena.figures["  of these begun again"] = len(again)
+    if again:
+        arena.violate(f"a standstill of the whole node was charged: {', '.join(again[:5])}")
+
+
 def _judge(arena: Arena, load: Load, zombies: list[Run]) -> None:
     """No zombie's report may stand in the history."""
     done = {it.key: it for told in load.told() for it in told.done}
@@ -162,7 +211,7 @@ def _judge(arena: Arena, load: Load, zombies: list[Run]) -> None:
 
 DRILL = Drill(
     name="hang",
-    does="workers stand still past their leases, and actors for seconds, under SIGSTOP",
+    does="workers and the node stand still past all leases, and actors for seconds, under SIGSTOP",
     inconclusive="no worker woke up with work that another had finished",
     run=run,
     defaults=Options(workflows=12),

@@ -27,7 +27,6 @@ WORKFLOWS_MAX = 10_000
 BLOWS_MAX = 10_000
 MINUTES_MAX = 1_440
 DEPTH_MAX = 3
-SOAK_KILLS_A_MINUTE = 12
 
 
 @app.command("list", epilog="\b\nExample:\n  perdure drill list")
@@ -123,16 +122,12 @@ def _drill(name: str) -> Drill:
 
 def _options(drill: Drill, given: dict[str, Any]) -> Options:
     """The drill's defaults and what was given; what means nothing to it is refused, not ignored."""
-    import msgspec
-
     for option in given.keys() - {"seed", *drill.takes}:
         flag = option.replace("_", "-")
         takes = ", ".join(f"--{each.replace('_', '-')}" for each in ("seed", *drill.takes))
         raise typer.BadParameter(f"the drill {drill.name} has no --{flag}; it takes {takes}")
     given.setdefault("seed", secrets.randbelow(1_000_000))
-    if given.get("minutes"):
-        given.setdefault("kills", max(1, int(given["minutes"] * SOAK_KILLS_A_MINUTE)))
-    return msgspec.structs.replace(drill.defaults, **given)
+    return drill.options(given)
 
 
 def _show(report: Report, drill: Drill) -> None:

@@ -44,12 +44,12 @@ def test_a_worker_stands_still_past_every_lease_and_each_actor_for_one_to_six_se
     assert plans[0] == hang.plan(0)
     assert plans[0] != plans[1]
     for stops in plans:
-        assert {stop.role for stop in stops} == {hang.WORKER, *CORE}
+        assert {stop.role for stop in stops} == {hang.WORKER, "node", *CORE}
         for stop in stops:
-            if stop.role == hang.WORKER:
-                assert stop.length_s * 1_000 > max(HEARTBEAT_MS, LEASE_MS)
-            else:
+            if stop.role in CORE:
                 assert 1 <= stop.length_s <= 6
+            else:
+                assert stop.length_s * 1_000 > max(HEARTBEAT_MS, LEASE_MS)
 
 
 def test_every_drill_says_what_it_does_when_it_proves_nothing_and_what_it_takes():
@@ -59,3 +59,14 @@ def test_every_drill_says_what_it_does_when_it_proves_nothing_and_what_it_takes(
         assert drill.inconclusive
         assert set(drill.takes) <= set(Options.__struct_fields__) - {"seed"}
         assert drill.defaults.time_s <= 115
+
+
+def test_the_kills_of_a_soak_follow_from_its_minutes_where_they_are_not_given():
+    found = DRILLS["flaky"].options({"minutes": 5})
+    assert (found.kills, found.server_restarts) == (60, 5)
+    found = DRILLS["flaky"].options({"minutes": 5, "kills": 7})
+    assert (found.kills, found.server_restarts) == (7, 5)
+    assert DRILLS["actors"].options({"minutes": 5}).server_restarts == 0
+    assert DRILLS["flaky"].options({"seed": 3}) == Options(
+        seed=3, workflows=20, kills=8, server_restarts=2
+    )
