@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import apsw
 import msgspec
@@ -31,6 +31,23 @@ KEY_BYTES_MAX = 2_048
 current_activity: Callable[[], tuple[str, int] | None] | None = None
 """Set by perdure.activity: the (idempotency key, attempt) of the activity that runs here, or None
 outside of one."""
+
+
+class Watch(Protocol):
+    """Who looks on while effects are applied, and lends the receivers another database for it."""
+
+    def connection(self, path: str) -> apsw.Connection:
+        """What stands for the database at `path`; `prepare` has been called on it."""
+
+    def asked(self, path: str, key: str) -> None:
+        """An effect is about to be applied, or found applied."""
+
+    def answered(self, path: str, key: str) -> None:
+        """It is committed now, or was already."""
+
+
+watch: Watch | None = None
+"""Set by a verification (`perdure verify`), for the time of one run; else None."""
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS perdure_effects (
@@ -114,12 +131,16 @@ class SqliteEffects:
             connection = self._open()
             if connection.in_transaction:
                 raise FailedPrecondition("apply_once is called inside apply_once of this receiver")
+            if watch is not None:
+                watch.asked(self._path, key)
             try:
                 result = _applied_once(connection, delivery, fn)
             except apsw.BusyError as problem:
                 raise Unavailable(
                     f"the database of effects stayed locked for {self._busy_timeout_ms} ms"
                 ) from problem
+            if watch is not None:
+                watch.answered(self._path, key)
         return values.decode(result)
 
     def applied(self) -> dict[str, int]:
@@ -170,6 +191,9 @@ class SqliteEffects:
         if self._connection is None:
             if not Path(self._path).absolute().parent.is_dir():
                 raise InvalidArgument(f"there is no directory for {self._path}", field="path")
+            if watch is not None:
+                self._connection = watch.connection(self._path)
+                return self._connection
             try:
                 self._connection = _connect(self._path, self._busy_timeout_ms)
             except apsw.BusyError as problem:
@@ -201,14 +225,19 @@ def _connect(path: str, busy_timeout_ms: int) -> apsw.Connection:
         connection.set_busy_timeout(busy_timeout_ms)
         _enter_wal(connection, busy_timeout_ms)
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA:
-            connection.execute(statement)
-        connection.execute("COMMIT")
+        prepare(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def prepare(connection: apsw.Connection) -> None:
+    """Make the tables of a receiver, where they are not there yet."""
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute("COMMIT")
 
 
 def _enter_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:

@@ -51,7 +51,10 @@ _SKIPPED = frozenset({"timer", "retry"})
 
 
 class Core:
-    """A store with everything that moves it on. Time is asked for, never waited for."""
+    """A store with everything that moves it on. Time is asked for, never waited for.
+
+    A `store` that another one has filled is gone on with, as after a restart.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Core:
         draw: Callable[[], float],
         dlq_after_attempts: int,
         retention: Retention = KEEP,
+        store: MemoryStore | None = None,
     ) -> None:
         guard.install()  # Acts on workflow code only.
         self.workflows = _by_name([workflow.definition_of(one) for one in workflows], "workflow")
@@ -72,7 +76,7 @@ class Core:
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
         self._retention = retention
-        self._store = MemoryStore()
+        self.store = store or MemoryStore()
         self._replayers: dict[str, Replayer] = {}
         # Coroutines that nobody closed complain when they are collected.
         weakref.finalize(self, _close_all, self._replayers)
@@ -89,10 +93,10 @@ class Core:
         for workflow_id in list(self._replayers):
             self._evict(workflow_id)
         now_ms = self.now_ms()
-        writer = self._writer = self._store.writer()
+        writer = self._writer = self.store.writer()
         opened = writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
         writer.retain(self._retention)
-        self.reader = self._store.reader()
+        self.reader = self.store.reader()
         self._ledger = Ledger(
             writer,
             epoch=opened.epoch,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import perdure
-from perdure.cli import dlq, doctor, drill, node, output, policy, store, wf, worker
+from perdure.cli import dlq, doctor, drill, node, output, policy, store, verify, wf, worker
 
 EPILOG = """\b
 Example:
@@ -35,6 +35,7 @@ doctor.add_to(app)
 store.add_to(app)
 app.add_typer(wf.app, name="wf")
 app.add_typer(drill.app, name="drill")
+verify.add_to(app)
 app.add_typer(policy.app, name="policy")
 wf.app.add_typer(dlq.app, name="dlq")
 

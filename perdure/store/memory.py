@@ -41,6 +41,25 @@ class MemoryStore:
         self.executions: dict[str, Stored] = {}  # In the order of their starts.
         self.closed: deque[Stored] = deque()  # In the order of their ends, which is that of time.
 
+    def repeat(self, entry: CommitRow | Change, boot: rules.Boot | None) -> None:
+        """Keep what another store has kept: the row of an epoch with its boot, or a change.
+
+        Repeated in their order they make a store as it was at any of its commits.
+        """
+        with self.lock:
+            if isinstance(entry, CommitRow):
+                self.log.append(entry)
+                self.epoch, self.boot = entry.epoch, boot
+            else:
+                self.keep(entry)
+
+    def keep(self, change: Change) -> int:
+        """Take a change over that fits; how many workflows end with it."""
+        self.log.append(apply(self.executions, change))
+        ended = [it.workflow_id for it in change.touched if it.closed_ms is not None]
+        self.closed += map(self.executions.__getitem__, ended)
+        return len(ended)
+
     def writer(self, tell: Tell = lambda n, link: None) -> MemoryWriter:
         """A writer; it owns the store from its epoch on. `tell` is as for SqliteWriter."""
         return MemoryWriter(self, tell)
@@ -127,10 +146,8 @@ class MemoryWriter:
             with store.lock:
                 rules.check_link(change, self._epoch, store.newest())
                 check(store.executions, change)
-                store.log.append(apply(store.executions, change))
-                ended = [it.workflow_id for it in change.touched if it.closed_ms is not None]
-                store.closed += map(store.executions.__getitem__, ended)
-                self._tidy(change.at_ms, TIMES_ADDED * len(ended), TIMES_ADDED)
+                ended = store.keep(change)
+                self._tidy(change.at_ms, TIMES_ADDED * ended, TIMES_ADDED)
         except BaseException:
             self._is_over = True
             raise
