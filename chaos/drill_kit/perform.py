@@ -49,11 +49,12 @@ def perform(
         arena = Arena(options, Path(scratch), name=drill.name, live=live)
         with arena.progress:
             try:
-                return _perform(drill, arena, began)
+                found = _perform(drill, arena, began)
             finally:
                 arena.close()
-                if keep is not None and arena.violations:
-                    _keep(Path(scratch), keep)
+            if keep is not None and found.report.violations:
+                _keep(Path(scratch), keep)
+            return found
 
 
 def _perform(drill: Drill, arena: Arena, began: float) -> Performance:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.auditor import Auditor
+from chaos.auditor.findings import Findings
 from chaos.drill_kit import Drill, Options, perform
 from chaos.harness import NodeTrouble
 from perdure.errors import Unavailable
@@ -71,6 +73,20 @@ def test_the_scratch_directory_goes_and_is_kept_where_something_was_violated(tmp
     assert not any(directory.exists() for directory in seen)
     assert not (tmp_path / "well").exists()
     assert (tmp_path / "badly" / "node" / "node.log").read_text() == "evidence"
+
+
+def test_what_the_auditor_alone_finds_is_a_violation_and_its_evidence_is_kept(tmp_path):
+    def run(arena):
+        found = Findings()
+        found.add(15, "w/a", "two leases live")
+        arena.audits.append(Auditor(found=found).finish())
+        (arena.directory / "node.log").write_text("evidence")
+        return True
+
+    found = perform(drill(run), Options(), live=False, keep=tmp_path / "kept").report
+    assert found.violations == ("invariant 15 at w/a: two leases live",)
+    assert found.audit.violations == 1
+    assert (tmp_path / "kept" / "node.log").exists()
 
 
 def test_an_interrupt_goes_on_and_nothing_is_left():
