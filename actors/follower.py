@@ -28,6 +28,7 @@ class Follower(Mailbox):
 
     peers_wanted = (HISTORY,)
     only_dead_letters: ClassVar[bool] = False
+    patient: ClassVar[bool] = False
 
     reader: Reader
 
@@ -70,6 +71,7 @@ class Follower(Mailbox):
             PROTOCOL_VERSION,
             follow=True,
             only_dead_letters=self.only_dead_letters,
+            patient=self.patient,
         )
         self.send(HISTORY, hello)
 

@@ -169,8 +169,9 @@ class Workers:
         self._by_identity[identity] = worker
         self._by_head[worker.head] = worker
         self._count_offers()
+        base_ms = self._mailbox.base_ms if worker.session.is_local else 0
         welcome = WorkerWelcome(
-            worker.session, self._mailbox.boot.incarnation, self.history, self.epoch
+            worker.session, self._mailbox.boot.incarnation, self.history, self.epoch, base_ms
         )
         self._send(worker, pack([welcome]))
         reached(CrashPoint.GATEWAY_WORKER_WELCOMED)
@@ -234,9 +235,10 @@ class Workers:
     def history_changed(self, history: str, epoch: int) -> None:
         """Every worker sends its unanswered reports again."""
         self.history, self.epoch = history, epoch
-        body = pack([HistoryChanged(history)])
+        here = pack([HistoryChanged(history, self._mailbox.base_ms)])
+        elsewhere = pack([HistoryChanged(history)])
         for worker in self._by_identity.values():
-            self._send(worker, body)
+            self._send(worker, here if worker.session.is_local else elsewhere)
 
     def _send(self, worker: _Worker, body: bytes) -> None:
         if not self._door.send(worker.identity, body):

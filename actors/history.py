@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
 
+from actors.hiring import HIRING, checked, tasks
 from actors.host import Host
 from actors.mailbox import Mailbox, run
 from perdure.core.boot import Boot
@@ -20,6 +21,7 @@ from perdure.core.commands import (
     Closed,
     CompleteActivity,
     CompleteWorkflowTask,
+    Done,
     EndLease,
     ExpireLease,
     FailActivity,
@@ -28,7 +30,13 @@ from perdure.core.commands import (
     ReleaseActivity,
 )
 from perdure.core.ledger import Batch, Ledger
-from perdure.core.limits import AUDIT_MS, FEED_BEAT_MS, PROTOCOL_VERSION, RETENTION_MS
+from perdure.core.limits import (
+    AUDIT_MS,
+    FEED_BEAT_MS,
+    PATIENT_MS,
+    PROTOCOL_VERSION,
+    RETENTION_MS,
+)
 from perdure.core.links import (
     DLQ,
     GATEWAY,
@@ -103,6 +111,8 @@ class History(Mailbox):
         self._watched: dict[tuple[str, int], str] = {}
         self._followers: dict[str, int] = {}  # routing id -> newest commit sent to it
         self._selective: set[str] = set()  # Those that follow dead letters only.
+        self._late: dict[str, list[Feed]] = {}  # What the patient have not been sent yet.
+        self._late_ms: int | None = None
         self._beat_ms = 0
 
     def on_begin(self) -> None:
@@ -147,6 +157,8 @@ class History(Mailbox):
         match message:
             case Ask(command=command):
                 asked = _Asked(sender, head, message)
+                if head and isinstance(command, HIRING):
+                    asked = _Asked(sender, head, checked(message, head))
                 if head and not isinstance(command, WORKER_COMMANDS):
                     answer = Refusal("INVALID_ARGUMENT", "not for workers to ask")
                     self.send(sender, Answer(message.n, self._ledger.n, answer), head)
@@ -182,10 +194,14 @@ class History(Mailbox):
 
     def next_timer_ms(self) -> int | None:
         """The newest number is repeated, so that a lost tail of the feed is noticed."""
-        return self._beat_ms
+        return self._beat_ms if self._late_ms is None else min(self._beat_ms, self._late_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Repeat the newest number; look after what the store keeps, and its log."""
+        if self._late_ms is not None:
+            self._send_late()
+        if now_ms < self._beat_ms:
+            return
         self._beat_ms = now_ms + FEED_BEAT_MS
         for follower, sent in self._followers.items():
             self.send(follower, Newest(self._ledger.n, sent, self.stalls.sum_ms))
@@ -209,10 +225,13 @@ class History(Mailbox):
         for known in [known for known in self._followers if known.startswith(role)]:
             del self._followers[known]
             self._selective.discard(known)
+            self._late.pop(known, None)
         if hello.follow:
             self._followers[sender] = self._ledger.n
             if hello.only_dead_letters:
                 self._selective.add(sender)
+            if hello.patient:
+                self._late[sender] = []
         if hello.role == GATEWAY:
             self._watches.clear()
             self._watched.clear()
@@ -239,10 +258,13 @@ class History(Mailbox):
         self._ledger.committed(batch)
         reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
         if batch.change is not None:
-            self._publish(batch.n, batch.change.body, batch.dead_letters)
+            self._publish(batch.n, batch.change.body, batch.dead_letters, now_ms)
         reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
+            if isinstance(one.ask.command, HIRING) and type(answer) is Done:
+                for task in tasks(one.ask.command, self._ledger, now_ms):
+                    self.send(one.sender, task, one.head)
         if batch.closings:
             self._tell_watchers(batch)
 
@@ -253,12 +275,25 @@ class History(Mailbox):
         self.log.exception(LogName.COMMIT_FAILED, n=n)
         self.host.exit(EXIT_COMMIT_FAILED)
 
-    def _publish(self, n: int, body: bytes, dead_letters: bool) -> None:
+    def _publish(self, n: int, body: bytes, dead_letters: bool, now_ms: int) -> None:
         for follower, previous in self._followers.items():
             if follower in self._selective and not dead_letters:
                 continue  # Waking a process costs more than all that it would do with this.
-            self.send(follower, Feed(previous, n, body))
+            late = self._late.get(follower)
+            if late is None:
+                self.send(follower, Feed(previous, n, body))
+            else:
+                late.append(Feed(previous, n, body))
+                if self._late_ms is None:
+                    self._late_ms = now_ms + PATIENT_MS
             self._followers[follower] = n
+
+    def _send_late(self) -> None:
+        self._late_ms = None
+        for follower, late in self._late.items():
+            for feed in late:
+                self.send(follower, feed)
+            late.clear()
 
     # --- watches ------------------------------------------------------------
     def _look_at_watches(self) -> None:

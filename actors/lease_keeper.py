@@ -48,6 +48,8 @@ class LeaseKeeper(Proposer):
     """The actor; all judgement is in `LeaseKeeping`."""
 
     role = LEASE_KEEPER
+    # A lease lasts for long: that it exists, or has ended, need not be known at once.
+    patient = True
     decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {
         HISTORY: from_history,
         GATEWAY: _from_gateway,

@@ -6,17 +6,17 @@ capacity less live leases less proposals: no credit is counted, so none is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heapreplace
 
 from perdure.core.commands import AnyCommand, EndLease, GrantLease
 from perdure.core.ids import Session, unseal
-from perdure.core.links import Message, Poll, Polled, Sync, pack_session
-from perdure.core.open_work import Entry, Key, activity_task
+from perdure.core.links import Backlog, Message, Poll, Polled, Sync, pack_session
+from perdure.core.open_work import Entry, activity_task
 from perdure.core.polls import Asker, Polls, WaitingPoll
 from perdure.core.quarantine import is_free
 from perdure.core.records import LeaseGranted, LeaseReleased
-from perdure.core.seats import Seat, Serving, is_lost
+from perdure.core.seats import LATE_MS, Seat, Serving, is_lost
 from perdure.core.task_queues import TaskQueues
 
 Taker = Seat | WaitingPoll
@@ -57,7 +57,7 @@ class ActivityTasks:
         while heads:
             _, key, entry = heads[0]
             ready = self._queues.activities[key]
-            taker = self._taker(key, now_ms)
+            taker = self._taker(entry, now_ms)
             if taker is None:
                 heappop(heads)  # Nobody has room for this kind now: the others may go on.
                 continue
@@ -68,21 +68,44 @@ class ActivityTasks:
             else:
                 heapreplace(heads, (following[0], key, following[1]))
 
-    def _taker(self, key: Key, now_ms: int) -> Taker | None:
-        """A session with a free slot or the longest waiting poll; where there are both, in turn."""
-        seat = self._serving.freest(key, now_ms, self._room, workflows=False)
+    def _taker(self, entry: Entry, now_ms: int) -> Taker | None:
+        """A session with a free slot or the longest waiting poll; where there are both, in turn.
+
+        Where the workflow waits for this alone, best the worker that can run it on from there.
+        """
+        key = entry.key
+        seat = self._home(entry, now_ms) if len(entry.work.entries) == 1 else None
+        seat = seat or self._serving.freest(key, now_ms, self.room, workflows=False)
         poll = self.polls.first_for(key) if len(self.polls) else None
         if seat is None or poll is None:
             return seat or poll
         self._polls_turn = not self._polls_turn
         return poll if self._polls_turn else seat
 
-    def _room(self, seat: Seat) -> int:
+    def _home(self, entry: Entry, now_ms: int) -> Seat | None:
+        """The session that has the activity's workflow in memory, if it can take the activity."""
+        sticky = entry.work.sticky
+        seat = None if sticky is None else self._serving.seat(sticky)
+        if seat is None or now_ms - seat.sync_ms > LATE_MS or self.room(seat) <= 0:
+            return None
+        return seat if seat.serves(entry.key, workflows=False) else None
+
+    def room(self, seat: Seat) -> int:
+        """How many more leases this session may be given or promised."""
         leases = self._queues.leases.get(seat.session)
         held = 0 if leases is None else len(leases)
         if seat.quarantine:
             return int(is_free(seat, held))
-        return seat.capacity[0] - held - len(seat.proposed) - seat.foreign
+        return seat.capacity[0] - held - len(seat.proposed) - seat.foreign - seat.permits
+
+    def tell_backlog(self, seats: Iterable[Seat]) -> None:
+        """Tell every session for whose slots activities wait so, or that none do any more."""
+        waiting = self._queues.activities
+        for seat in seats:
+            waits = bool(waiting) and any(seat.serves(key, workflows=False) for key in waiting)
+            if waits is not seat.backlog:
+                seat.backlog = waits
+                self._tell(seat.head, Backlog(waits))
 
     def _propose_lease(self, entry: Entry, taker: Taker) -> None:
         activity = entry.activity
@@ -128,8 +151,11 @@ class ActivityTasks:
             self.polls.wait(taker)
 
     # --- grants -------------------------------------------------------------------
-    def granted(self, workflow_id: str, record: LeaseGranted, now_ms: int) -> None:
-        """A lease is committed: send its task, whoever proposed it."""
+    def granted(self, workflow_id: str, record: LeaseGranted, now_ms: int, *, hired: bool) -> None:
+        """A lease is committed: send its task, whoever proposed it.
+
+        `hired`: history has sent it, for the worker had asked for the lease itself.
+        """
         grant = (workflow_id, record.activity_id, record.grant)
         proposed, taker = self._proposed.pop(grant, (None, None))
         entry = self._queues.entry(workflow_id, record.activity_id)
@@ -139,6 +165,9 @@ class ActivityTasks:
         elif proposed is not None and taker is not None:
             self._release(taker, proposed)
         if entry is None:
+            return
+        if hired:
+            entry.sent_ms = now_ms
             return
         if record.session is not None:
             seat = self._serving.seat(record.session)

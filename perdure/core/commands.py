@@ -107,11 +107,41 @@ class CompleteDeadLetter(Command, frozen=True, tag=4):
 
 
 # --- reports: from workers, and from clients who poll by hand ---------------
+class Hire(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The reporting worker would run these activities itself: lease them to it in the commit that
+    schedules them.
+    """
+
+    worker_id: str
+    session: Session
+    activity_ids: tuple[str, ...]
+
+
+class CompleteWorkflowTask(Command, frozen=True, tag=8):
+    """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and
+    wants `steps`.
+    """
+
+    workflow_id: str
+    consumed_from: int
+    commands_from: int
+    consumed: int
+    steps: tuple[Step, ...]
+    hire: Hire | None = None
+
+
 class CompleteActivity(Command, frozen=True, tag=5):
-    """The holder of `token` is done."""
+    """The holder of `token` is done.
+
+    `following` is what its workflow does then, where the worker has it in memory: run on from the
+    event that this report becomes, if that is event `following.consumed` at `at_ms`. Otherwise it
+    is dropped, and the workflow's next task made as ever (answer: STEP_DROPPED).
+    """
 
     token: str
     result: Payload | None
+    at_ms: int = 0
+    following: CompleteWorkflowTask | None = None
 
 
 class FailActivity(Command, frozen=True, tag=6):
@@ -133,18 +163,6 @@ class ReleaseActivity(Command, frozen=True, tag=7):
     reason: str
     details: Payload | None = None
     beat: int = 0
-
-
-class CompleteWorkflowTask(Command, frozen=True, tag=8):
-    """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and
-    wants `steps`.
-    """
-
-    workflow_id: str
-    consumed_from: int
-    commands_from: int
-    consumed: int
-    steps: tuple[Step, ...]
 
 
 class FailWorkflowTask(Command, frozen=True, tag=9):
@@ -255,11 +273,15 @@ AnyCommand = (
 )
 
 
+STEP_DROPPED = "StepDropped"
+
+
 # --- answers ----------------------------------------------------------------
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """Accepted.
 
-    `state`: of the activity after a failure (Retrying, DeadLettered, Dropped), else empty.
+    `state`: of the activity after a failure (Retrying, DeadLettered, Dropped); STEP_DROPPED where
+    the result counts and what the workflow would have done then does not; else empty.
     """
 
     state: str = ""

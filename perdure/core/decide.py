@@ -33,6 +33,7 @@ from perdure.core.commands import (
     FailWorkflowTask,
     FireTimer,
     GrantLease,
+    Hire,
     RecordHeartbeat,
     RedriveDeadLetter,
     Refusal,
@@ -143,7 +144,7 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
     if not command.consumed_from < command.consumed <= execution.last_event_id:
         return refuse("INVALID_ARGUMENT", f"consumed: event {command.consumed} does not exist")
     records: list[Record] = [WorkflowTaskCompleted(*after)]
-    steps = _Steps(execution, facts)
+    steps = _Steps(execution, facts, command.hire)
     for step in command.steps:
         wrong = steps.take(step)
         if wrong is not None:
@@ -159,8 +160,9 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
 class _Steps:
     """Turns the steps of one workflow task into events, in order."""
 
-    def __init__(self, execution: Execution, facts: Facts) -> None:
+    def __init__(self, execution: Execution, facts: Facts, hire: Hire | None) -> None:
         self.records: list[Record] = []
+        self._hire = hire
         self._execution = execution
         self._facts = facts
         self._event_id = execution.last_event_id
@@ -190,6 +192,10 @@ class _Steps:
         self._scheduled.add(activity_id)
         options = resolve_options(step.options, self._facts.dlq_after_attempts)
         self._add(ActivityTaskScheduled, activity_id, step.activity_type, step.input, options)
+        if self._hire is not None and activity_id in self._hire.activity_ids:
+            self.records.append(
+                decide_activity.hired(activity_id, options, self._hire, self._facts)
+            )
         return None
 
     def _start_timer(self, step: StartTimer) -> str | None:

@@ -25,6 +25,7 @@ from perdure.core.commands import (
     ExpireLease,
     FailActivity,
     GrantLease,
+    Hire,
     RecordHeartbeat,
     ReleaseActivity,
     TimeOutActivity,
@@ -33,6 +34,7 @@ from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.ids import Address
 from perdure.core.limits import UNCHARGED_IN_A_ROW_MAX
 from perdure.core.records import (
+    ActivityOptions,
     ActivityTaskCompleted,
     ActivityTaskFailed,
     HeartbeatRecorded,
@@ -69,12 +71,7 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
     passed = overdue(activity, now_ms)
     if passed is not None:
         return with_refusal(closed(execution, activity, passed, facts), "a deadline has passed")
-    options = activity.options
-    ends_ms = now_ms + options.start_to_close_ms
-    close_ms = activity.schedule_to_close_at_ms
-    if close_ms is not None:
-        ends_ms = min(ends_ms, close_ms)
-    deadline_ms = min(now_ms + (options.heartbeat_ms or options.start_to_close_ms), ends_ms)
+    deadline_ms, ends_ms = lease_ends(activity.options, activity.schedule_to_close_at_ms, now_ms)
     record = LeaseGranted(
         at_ms=now_ms,
         activity_id=activity.activity_id,
@@ -91,6 +88,34 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
     return Decision((record,), Done())
 
 
+def lease_ends(options: ActivityOptions, close_ms: int | None, now_ms: int) -> tuple[int, int]:
+    """Until when a lease granted now lasts, heartbeats apart, and when its attempt must be over."""
+    ends_ms = now_ms + options.start_to_close_ms
+    if close_ms is not None:
+        ends_ms = min(ends_ms, close_ms)
+    return min(now_ms + (options.heartbeat_ms or options.start_to_close_ms), ends_ms), ends_ms
+
+
+def hired(activity_id: str, options: ActivityOptions, hire: Hire, facts: Facts) -> LeaseGranted:
+    """The first lease of an activity that is scheduled in this very commit."""
+    now_ms = facts.now_ms
+    length_ms = options.schedule_to_close_ms
+    close_ms = now_ms + length_ms if length_ms else None
+    deadline_ms, ends_ms = lease_ends(options, close_ms, now_ms)
+    return LeaseGranted(
+        at_ms=now_ms,
+        activity_id=activity_id,
+        generation=1,
+        grant=1,
+        attempt=1,
+        worker_id=hire.worker_id,
+        session=hire.session,
+        deadline_ms=deadline_ms,
+        attempt_deadline_ms=ends_ms,
+        stall_ms=facts.stall_ms,
+    )
+
+
 # --- reports ----------------------------------------------------------------
 def complete(execution: Execution, command: CompleteActivity, facts: Facts) -> Decision:
     """The result of the live attempt; of a closed one only the very same again is no error."""
@@ -105,7 +130,7 @@ def complete(execution: Execution, command: CompleteActivity, facts: Facts) -> D
         return with_refusal(timed_out(execution, activity, lease, facts), STALE)
     record = ActivityTaskCompleted(
         event_id=execution.last_event_id + 2,
-        at_ms=facts.now_ms,
+        at_ms=command.at_ms or facts.now_ms,
         activity_id=activity.activity_id,
         generation=activity.generation,
         grant=activity.grant,
@@ -232,6 +257,21 @@ def time_out(execution: Execution, command: TimeOutActivity, facts: Facts) -> De
 
 
 # --- the live grant ---------------------------------------------------------
+def foresees(execution: Execution, command: CompleteActivity, facts: Facts) -> bool:
+    """Whether this completion becomes the very event that the worker ran the workflow on from.
+
+    Its time may lie in the past, not before the grant: what the workflow saw since is nothing.
+    """
+    live, following = _live(execution, facts.address), command.following
+    return (
+        live is not None
+        and following is not None
+        and following.workflow_id == execution.workflow_id
+        and following.consumed == execution.last_event_id + 2
+        and live[1].granted_ms <= command.at_ms <= facts.now_ms
+    )
+
+
 def _live(execution: Execution, address: Address | None) -> tuple[Activity, Lease] | None:
     """The activity and its lease where `address` is its live grant."""
     if address is None:

@@ -18,9 +18,11 @@ import msgspec
 from perdure.core.chain import next_hash
 from perdure.core.change import Change, StoredEvent
 from perdure.core.commands import (
+    STEP_DROPPED,
     AnyAnswer,
     Command,
     CompleteActivity,
+    Done,
     FailActivity,
     RecordHeartbeat,
     Refusal,
@@ -29,30 +31,23 @@ from perdure.core.commands import (
 )
 from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
-from perdure.core.decide_activity import WAITING
+from perdure.core.decide_activity import WAITING, foresees
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Decision, Facts, Jitter, scoped
 from perdure.core.ids import Address, unseal
-from perdure.core.limits import INLINE_BYTES, READY_MAX
+from perdure.core.limits import READY_MAX
 from perdure.core.records import (
-    CLOSING_TYPES,
-    EVENT_TYPES,
-    ActivityTaskCompleted,
-    ActivityTaskFailed,
-    AnyRecord,
     CommitBody,
     Group,
     Record,
     WorkflowStarted,
     encode_body,
-    encode_event,
 )
 from perdure.core.state import Execution
-from perdure.values import refer
+from perdure.core.traits import TRAITS, slim, stored
 
 EXECUTIONS_KEPT = 20_000
 _REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat)
-_PAYLOAD_FIELDS = ("input", "result", "details")
 
 
 class Source(Protocol):
@@ -90,26 +85,6 @@ class Batch(msgspec.Struct):
     closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
     aside: list[Aside]
     dead_letters: bool = False  # Whether it may change what is dead.
-
-
-class _Traits:
-    """What the ledger needs to know of a kind of record, looked up once."""
-
-    __slots__ = ("closes", "ends", "is_event", "is_timer", "name", "payload", "requested", "tells")
-
-    def __init__(self, kind: type[Record]) -> None:
-        fields = kind.__struct_fields__
-        self.name = kind.__name__
-        self.is_event = kind in EVENT_TYPES
-        self.ends = kind in CLOSING_TYPES  # The whole execution.
-        self.is_timer = "timer_id" in fields
-        self.tells = "activity_id" in fields  # Of an activity.
-        self.closes = kind in (ActivityTaskCompleted, ActivityTaskFailed)  # That activity.
-        self.requested = "request_id" in fields and kind is not WorkflowStarted
-        self.payload = next((name for name in _PAYLOAD_FIELDS if name in fields), None)
-
-
-_TRAITS = {kind: _Traits(kind) for kind in AnyRecord.__args__}
 
 
 class _Draft:
@@ -210,6 +185,45 @@ class Ledger:
         else:
             address = getattr(command, "address", None)
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
+        if type(command) is CompleteActivity and command.following is not None:
+            return self._judge_both(draft, workflow_id, command, address, now_ms)
+        return self._judge_as(draft, workflow_id, command, address, now_ms)
+
+    def _judge_both(
+        self,
+        draft: _Draft,
+        workflow_id: str,
+        command: CompleteActivity,
+        address: Address | None,
+        now_ms: int,
+    ) -> AnyAnswer:
+        """A completion with what its workflow does then: the second part counts only where the
+        first became the event that it was made from, or did so before (a repeat).
+        """
+        following = command.following
+        assert following is not None
+        execution = self.execution(workflow_id)
+        facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
+        fits = execution is not None and foresees(execution, command, facts)
+        alone = CompleteActivity(command.token, command.result, command.at_ms if fits else 0)
+        was_n = 0 if execution is None else execution.last_event_id
+        answer = self._judge_as(draft, workflow_id, alone, address, now_ms)
+        if isinstance(answer, Refusal) or execution is None:
+            return answer
+        if fits or execution.last_event_id == was_n:
+            second = self._judge_as(draft, workflow_id, following, None, now_ms)
+            if isinstance(second, Done):
+                return second
+        return Done(STEP_DROPPED)
+
+    def _judge_as(
+        self,
+        draft: _Draft,
+        workflow_id: str,
+        command: Command,
+        address: Address | None,
+        now_ms: int,
+    ) -> AnyAnswer:
         try:
             decision = self._decide(draft, workflow_id, command, address, now_ms)
         except Exception:  # noqa: BLE001 - kept for inspection, and answered
@@ -277,7 +291,7 @@ class Ledger:
                 assert isinstance(record, WorkflowStarted)
                 execution = begin(workflow_id, record)
                 continue
-            traits = _TRAITS[type(record)]
+            traits = TRAITS[type(record)]
             if traits.tells:
                 activity_id: str = record.activity_id  # type: ignore[attr-defined]
                 waiting -= _waits(execution, activity_id)
@@ -290,7 +304,7 @@ class Ledger:
                 waiting -= sum(a.state in WAITING for a in execution.activities.values())
             evolve(execution, record, n)
         events = [
-            _stored(workflow_id, record) for record in records if _TRAITS[type(record)].is_event
+            stored(workflow_id, record) for record in records if TRAITS[type(record)].is_event
         ]
         assert execution is not None
         self.ready += waiting + execution.task_ready - was_ready
@@ -312,7 +326,7 @@ class Ledger:
         """Remember which rows `record` touches, and what can be looked up by it before it is
         stored.
         """
-        traits = _TRAITS[type(record)]
+        traits = TRAITS[type(record)]
         if traits.tells:
             draft.activities.add((workflow_id, record.activity_id))
             draft.dead_letters |= may_touch(record)
@@ -345,7 +359,7 @@ class Ledger:
     # --- the commit ---------------------------------------------------------
     def _change(self, draft: _Draft, now_ms: int) -> Change:
         groups = tuple(
-            Group(workflow_id, tuple(map(_slim, records)))  # type: ignore[arg-type]
+            Group(workflow_id, tuple(map(slim, records)))  # type: ignore[arg-type]
             for workflow_id, records in draft.groups.items()
         )
         n = self.n + 1
@@ -389,28 +403,3 @@ def _waits(execution: Execution, activity_id: str) -> bool:
     """True where the activity waits for a worker, now or after its backoff."""
     activity = execution.activities.get(activity_id)
     return activity is not None and activity.state in WAITING
-
-
-def _stored(workflow_id: str, record: Any) -> StoredEvent:
-    kind = type(record)
-    traits = _TRAITS[kind]
-    request_id = record.request_id if traits.requested else None
-    return StoredEvent(
-        workflow_id,
-        record.event_id,
-        record.at_ms,
-        traits.name,
-        encode_event(record),
-        record.activity_id if traits.closes else None,
-        None if request_id is None else scoped(kind, request_id),
-    )
-
-
-def _slim(record: Record) -> Record:
-    """The record as the log has it: large payloads by reference."""
-    name = _TRAITS[type(record)].payload
-    if name is not None:
-        payload = getattr(record, name)
-        if payload is not None and len(payload) > INLINE_BYTES:
-            return msgspec.structs.replace(record, **{name: refer(payload)})
-    return record

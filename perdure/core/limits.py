@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 FORMAT_VERSION = 2
 
 # --- sizes ------------------------------------------------------------------
@@ -37,6 +37,7 @@ GRACE_MS = 10_000
 HOLD_MS = 1_000
 SYNC_MS = 1_000
 FEED_BEAT_MS = 100
+PATIENT_MS = 10
 RESEND_FIRST_MS = 1_000
 RESEND_MAX_MS = 30_000
 WORKFLOW_TASK_MS = 10_000

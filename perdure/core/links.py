@@ -77,7 +77,7 @@ class Hello(Message, frozen=True, tag=1):
     """First word of a projection or gateway to history.
 
     With `follow`, every later commit is sent to it, or with `only_dead_letters` those that may
-    concern dead letters.
+    concern dead letters; with `patient` not each by itself but what came up in PATIENT_MS.
     """
 
     role: str
@@ -86,6 +86,7 @@ class Hello(Message, frozen=True, tag=1):
     version: int
     follow: bool = False
     only_dead_letters: bool = False
+    patient: bool = False
 
 
 class Welcome(Message, frozen=True, tag=2):
@@ -164,7 +165,8 @@ class Sync(Message, frozen=True, tag=20):
     Sent at hello, reconnect, drain, every second.
 
     `workflows`: (workflow_id, consumed, commands) of the workflow tasks it holds. `n`: newest
-    commit that it saw. `sticky`: workflow ids that it has cached is not sent; a miss replays.
+    commit that it saw. `backlog`: what the last Backlog said. Which workflows it has cached is not
+    sent; a miss replays.
     """
 
     worker_id: str
@@ -179,6 +181,7 @@ class Sync(Message, frozen=True, tag=20):
     draining: bool = False
     quarantine: bool = False  # It takes one task at a time, of those that must run alone.
     sent_ms: int = 0  # By the worker's own clock; comes back in LeaseTerms.
+    backlog: bool = False
 
 
 class Heartbeat(Message, frozen=True, tag=21):
@@ -198,7 +201,8 @@ class Heartbeat(Message, frozen=True, tag=21):
 class WorkflowTask(Message, frozen=True, tag=30):
     """Run this workflow on from its cursor.
 
-    `events`: encoded events after `consumed`; None: fetch them.
+    `events`: encoded events after `consumed`; None: fetch them. `permits`: so many of the
+    activities that it schedules may be asked for in its report; that many slots are kept free.
     """
 
     workflow_id: str
@@ -208,6 +212,7 @@ class WorkflowTask(Message, frozen=True, tag=30):
     last_event_id: int
     events: tuple[msgspec.Raw, ...] | None
     n: int
+    permits: int = 0
 
 
 class ActivityTask(Message, frozen=True, tag=31):
@@ -266,6 +271,15 @@ class LeaseTerms(Message, frozen=True, tag=34):
     leases: tuple[tuple[str, int, int], ...]
 
 
+class Backlog(Message, frozen=True, tag=35):
+    """Whether activities wait for a slot of this worker.
+
+    While none do, an attempt's slot may go on to the next activity of the same workflow.
+    """
+
+    waits: bool
+
+
 # --- worker and gateway -----------------------------------------------------
 class WorkerHello(Message, frozen=True, tag=40):
     """First word of a worker on every connection.
@@ -287,19 +301,22 @@ class WorkerHello(Message, frozen=True, tag=40):
 class WorkerWelcome(Message, frozen=True, tag=41):
     """The gateway knows the worker by this session.
 
-    `history`: its incarnation; a new one means: send reports again.
+    `history`: its incarnation; a new one means: send reports again. `base_ms`: of history's clock
+    (0 for a worker that may be on another machine).
     """
 
     session: Session
     gateway: str
     history: str
     epoch: int
+    base_ms: int = 0
 
 
 class HistoryChanged(Message, frozen=True, tag=42):
-    """History is a new one: send again all that is not answered."""
+    """History is a new one: send again all that is not answered. `base_ms` as in WorkerWelcome."""
 
     history: str
+    base_ms: int = 0
 
 
 class Fetch(Message, frozen=True, tag=43):
@@ -392,6 +409,7 @@ ToWorker = (
     | CancelTask
     | DropWorkflow
     | LeaseTerms
+    | Backlog
 )
 FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
 

@@ -23,6 +23,7 @@ from perdure.core.links import Message, Poll, Polled, Quarantine, Sessions, Sync
 from perdure.core.polls import Asker
 from perdure.core.quarantine import QuarantineNeeds
 from perdure.core.records import (
+    ActivityTaskScheduled,
     LeaseGranted,
     LeaseReleased,
     Record,
@@ -61,9 +62,11 @@ class Matching:
         self._propose = propose
         self._sets = SessionSets()
         self._serving = Serving(self.seats, has_quarantine=quarantine_max > 0)
-        self._workflows = WorkflowTasks(self.queues, self._serving, propose, tell)
         self._activities = ActivityTasks(
             self.queues, self._serving, key, propose, tell, answer_poll
+        )
+        self._workflows = WorkflowTasks(
+            self.queues, self._serving, propose, tell, self._activities.room
         )
         self._quarantine = QuarantineNeeds(
             self.queues, self.seats, self._serving, quarantine_max, say_quarantine
@@ -91,14 +94,21 @@ class Matching:
         queues.apply(workflow_id, at_ms, records, n)
         for record in records:
             if type(record) is LeaseGranted:
-                self._activities.granted(workflow_id, record, now_ms)
+                hired = _schedules(records, record.activity_id)
+                self._activities.granted(workflow_id, record, now_ms, hired=hired)
             elif given is not None and isinstance(
                 record, WorkflowTaskCompleted | WorkflowTaskFailed
             ):
-                self._workflows.ended(given, record, at_ms)
+                self._workflows.ended(given, record, at_ms, hired=_hires(records))
                 given = None
         if given is not None and workflow_id not in queues.works:
             self._workflows.drop(given)
+        if queues.freed:
+            for session in queues.freed:
+                seat = self.seats.get(session)
+                if seat is not None:
+                    seat.freed_ms = at_ms
+            queues.freed.clear()
 
     def answered(self, command: AnyCommand, answer: AnyAnswer, now_ms: int) -> None:
         """History has judged a proposal. What it accepted, the feed tells."""
@@ -123,6 +133,7 @@ class Matching:
             seat = self.seats[session] = Seat(session)
         if seat.hear(message, now_ms):
             self._serving.heard(seat)
+        seat.backlog = message.backlog
         self._unjudged[session] = (message, now_ms)
 
     def sessions(self, message: Sessions) -> None:
@@ -182,10 +193,12 @@ class Matching:
         for command in self.queues.due(now_ms):
             self._propose(command)
         self._workflows.look(now_ms)
-        if self.queues.workflows and not self._holds(now_ms):
-            self._workflows.match(reached, now_ms)
+        # Activities that wait go before those that a workflow may yet schedule.
         if self.queues.activities:
             self._activities.match(now_ms)
+        self._activities.tell_backlog(self.seats.values())
+        if self.queues.workflows and not self._holds(now_ms):
+            self._workflows.match(reached, now_ms)
         self._activities.expire_polls(now_ms)
         self._quarantine.look(now_ms)
 
@@ -208,3 +221,15 @@ class Matching:
                 return True
         self._hold_until_ms = 0
         return False
+
+
+def _schedules(records: Sequence[Record], activity_id: str) -> bool:
+    """Whether the activity comes into being with these records."""
+    return any(
+        type(record) is ActivityTaskScheduled and record.activity_id == activity_id
+        for record in records
+    )
+
+
+def _hires(records: Sequence[Record]) -> bool:
+    return any(type(record) is LeaseGranted for record in records)

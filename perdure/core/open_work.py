@@ -150,7 +150,7 @@ def workflow_key(execution: Execution) -> Key:
     return (*key, ALONE) if is_harmful else key
 
 
-def workflow_task(work: Work, *, cached: bool, n: int) -> WorkflowTask:
+def workflow_task(work: Work, *, cached: bool, n: int, permits: int = 0) -> WorkflowTask:
     """The task that runs `work` on. `cached`: its worker has all before the cursor.
 
     The events stand in it where they are all that the worker lacks; else it fetches them.
@@ -169,6 +169,7 @@ def workflow_task(work: Work, *, cached: bool, n: int) -> WorkflowTask:
         last_event_id=execution.last_event_id,
         events=events,
         n=n,
+        permits=permits,
     )
 
 
@@ -177,14 +178,21 @@ def activity_task(entry: Entry, key: bytes, now_ms: int) -> ActivityTask | None:
 
     Lengths are what is left of them at `now_ms`: a task that is sent again late ends no later.
     """
-    activity = entry.activity
+    if entry.activity.lease is None:
+        return None
+    return task_of(entry.work.execution, entry.activity, entry.sealed(key), now_ms)
+
+
+def task_of(
+    execution: Execution, activity: Activity, token: str, now_ms: int
+) -> ActivityTask | None:
+    """As `activity_task`."""
     lease = activity.lease
     if lease is None:
         return None
-    execution = entry.work.execution
     return ActivityTask(
-        token=entry.sealed(key),
-        workflow_id=entry.work.workflow_id,
+        token=token,
+        workflow_id=execution.workflow_id,
         workflow_type=execution.workflow_type,
         activity_id=activity.activity_id,
         activity_type=activity.activity_type,

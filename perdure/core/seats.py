@@ -70,10 +70,22 @@ class SessionSets:
 class Given:
     """A workflow task that is out. `proposed`: history was asked to count it as failed."""
 
-    __slots__ = ("n", "proposed", "reason", "seat", "sent_ms", "since_ms", "work")
+    __slots__ = (
+        "first",
+        "n",
+        "permits",
+        "proposed",
+        "reason",
+        "seat",
+        "sent_ms",
+        "since_ms",
+        "work",
+    )
 
-    def __init__(self, work: Work, seat: Seat, now_ms: int, n: int) -> None:
+    def __init__(self, work: Work, seat: Seat, now_ms: int, n: int, permits: int = 0) -> None:
         self.work = work
+        self.permits = permits  # Slots kept for what it schedules.
+        self.first = work.execution.consumed == 0
         self.seat = seat
         self.since_ms = now_ms
         self.sent_ms = now_ms
@@ -87,11 +99,14 @@ class Seat:
 
     __slots__ = (
         "activity_types",
+        "backlog",
         "capacity",
         "draining",
         "foreign",
+        "freed_ms",
         "given",
         "head",
+        "permits",
         "progress_ms",
         "proposed",
         "quarantine",
@@ -119,6 +134,9 @@ class Seat:
         self.progress_ms = 0  # When it last brought a workflow task back.
         self.proposed: set[Entry] = set()
         self.given: dict[str, Given] = {}
+        self.permits = 0  # Of all that is given.
+        self.freed_ms = 0  # When a slot was last promised, or came free.
+        self.backlog = False  # What it was told last of activities that wait for a slot of its.
         # Live leases of other sessions that this worker holds: it was another session before.
         self.foreign = 0
         # Types that it named and did not know: not again before it names others.

@@ -58,6 +58,7 @@ class TaskQueues:
         # Live leases of worker sessions, and those polled by hand by (worker id, poll id).
         self.leases: dict[Session, dict[Entry, None]] = {}
         self.polled: dict[tuple[str, str], Entry] = {}
+        self.freed: set[Session] = set()  # Whose leases ended since the caller cleared it.
         self._deadlines: Ranked[Due] = Ranked()
         self._proposals: list[AnyCommand] = []
         self._arrival = 0
@@ -221,6 +222,7 @@ class TaskQueues:
         if entry.held_by is not None:
             held = self.leases[entry.held_by]
             del held[entry]
+            self.freed.add(entry.held_by)
             if not held:
                 del self.leases[entry.held_by]
             entry.held_by = None

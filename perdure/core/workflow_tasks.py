@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from perdure.core.commands import AnyCommand, TimeOutWorkflowTask
 from perdure.core.limits import WORKFLOW_TASK_MS
 from perdure.core.links import Message, Sync
-from perdure.core.open_work import Work, workflow_task
+from perdure.core.open_work import Key, Work, workflow_task
 from perdure.core.quarantine import is_free
 from perdure.core.ranked import Ranked
 from perdure.core.records import WorkflowTaskCompleted, WorkflowTaskFailed
@@ -24,6 +24,9 @@ START_HOLD_MS = 300
 # After this long without a Sync from a worker, what it runs is given to another as well: half the
 # time in which a hang would be charged, and longer than a busy machine delays a Sync.
 SILENT_MOVE_MS = 2 * SILENT_MS
+# First tasks wait for slots while one comes free at least this often, and at most so long.
+PERMIT_WAIT_MS = 300
+PERMITS_WAIT_MS = 2_000
 # A refused proposal speaks of something that the feed will tell; if it does not by then, look.
 LOOK_AGAIN_MS = 1_000
 
@@ -37,21 +40,29 @@ class WorkflowTasks:
         serving: Serving,
         propose: Callable[[AnyCommand], None],
         tell: Callable[[bytes, Message], None],
+        slots: Callable[[Seat], int],
     ) -> None:
+        self._slots = slots
         self._queues = queues
         self._serving = serving
         self._propose = propose
         self._tell = tell
         self._out: Ranked[Given] = Ranked()  # By when to look at it.
+        self._held_until_ms: int | None = None
+        self._loners: set[Key] = set()  # Kinds of workflow whose first task hired nobody, lately.
 
     def next_ms(self) -> int | None:
-        """When `look` has something to do."""
+        """When `look` or `match` has something to do."""
         first = self._out.first()
-        return None if first is None else first[0]
+        times = [] if first is None else [first[0]]
+        if self._held_until_ms is not None and self._queues.workflows:
+            times.append(self._held_until_ms)
+        return min(times, default=None)
 
     # --- giving out -------------------------------------------------------------
     def match(self, reached: int, now_ms: int) -> None:
         """Give every ready task for which somebody has room, longest ready first."""
+        self._held_until_ms = None
         heads = []
         for key, ready in self._queues.workflows.items():
             found = ready.first()
@@ -62,10 +73,11 @@ class WorkflowTasks:
             _, key, work = heads[0]
             ready = self._queues.workflows[key]
             seat = self._seat_for(work, now_ms)
-            if seat is None:
+            if seat is None or self._waits_for_permit(work, seat, now_ms):
                 heappop(heads)  # Nobody has room for this kind now: the others may go on.
                 continue
-            self._send(self._give(work, seat, reached, now_ms), reached)
+            given = self._give(work, seat, reached, now_ms, self._permits(seat))
+            self._send(given, reached)
             following = ready.first()
             if following is None:
                 heappop(heads)
@@ -82,19 +94,47 @@ class WorkflowTasks:
             and sticky.serves(work.key, workflows=True)
         ):
             return sticky
-        return self._serving.freest(work.key, now_ms, self._room, workflows=True)
+        seat = self._serving.freest(work.key, now_ms, self._both_rooms, workflows=True)
+        return seat or self._serving.freest(work.key, now_ms, self._room, workflows=True)
 
-    def _give(self, work: Work, seat: Seat, reached: int, now_ms: int) -> Given:
-        given = Given(work, seat, now_ms, reached)
+    def _both_rooms(self, seat: Seat) -> int:
+        """Room for a workflow task, and for an activity that it schedules."""
+        return min(self._room(seat), self._slots(seat))
+
+    def _permits(self, seat: Seat) -> int:
+        """One slot for what the task will schedule, unless somebody waits for a slot already."""
+        return int(not (seat.backlog or seat.quarantine) and self._slots(seat) > 0)
+
+    def _waits_for_permit(self, work: Work, seat: Seat, now_ms: int) -> bool:
+        """Whether a first task is better held back while slots come free one after the other: with
+        a permit its activity needs no way over us, and would have to wait for a slot otherwise.
+        """
+        if work.execution.consumed or work.key in self._loners:
+            return False
+        if seat.backlog or seat.quarantine or self._slots(seat) > 0:
+            return False
+        until_ms = min(seat.freed_ms + PERMIT_WAIT_MS, work.rank[0] + PERMITS_WAIT_MS)
+        if now_ms >= until_ms:
+            return False
+        if self._held_until_ms is None or until_ms < self._held_until_ms:
+            self._held_until_ms = until_ms
+        return True
+
+    def _give(self, work: Work, seat: Seat, reached: int, now_ms: int, permits: int = 0) -> Given:
+        given = Given(work, seat, now_ms, reached, permits)
         self._queues.give_workflow(work, given)
         seat.given[work.workflow_id] = given
+        if permits:
+            seat.permits += permits
+            seat.freed_ms = now_ms
         self._out.put(given, now_ms + SILENT_MOVE_MS)
         return given
 
     def _send(self, given: Given, reached: int) -> None:
         given.n = reached
         cached = given.work.sticky == given.seat.session
-        self._tell(given.seat.head, workflow_task(given.work, cached=cached, n=reached))
+        task = workflow_task(given.work, cached=cached, n=reached, permits=given.permits)
+        self._tell(given.seat.head, task)
 
     # --- what workers say -------------------------------------------------------
     def judge(self, seat: Seat, sync: Sync, heard_ms: int, reached: int, now_ms: int) -> None:
@@ -124,6 +164,8 @@ class WorkflowTasks:
                 self._give(work, seat, reached, now_ms)
         elif given.seat is not seat and not given.proposed and not self._is_seated(given):
             given.seat.given.pop(work.workflow_id, None)
+            given.seat.permits -= given.permits
+            given.permits = 0
             given.seat = seat
             seat.given[work.workflow_id] = given
 
@@ -132,9 +174,20 @@ class WorkflowTasks:
 
     # --- ends -------------------------------------------------------------------
     def ended(
-        self, given: Given, record: WorkflowTaskCompleted | WorkflowTaskFailed, at_ms: int
+        self,
+        given: Given,
+        record: WorkflowTaskCompleted | WorkflowTaskFailed,
+        at_ms: int,
+        *,
+        hired: bool,
     ) -> None:
-        """History has committed the end of this task."""
+        """History has committed the end of this task. `hired`: its permit was used."""
+        if given.permits:
+            given.seat.freed_ms = at_ms
+            if hired:
+                self._loners.discard(given.work.key)
+            elif given.first:
+                self._loners.add(given.work.key)
         self.drop(given)
         if isinstance(record, WorkflowTaskCompleted):
             given.seat.progress_ms = at_ms
@@ -148,6 +201,8 @@ class WorkflowTasks:
     def drop(self, given: Given) -> None:
         """It is no longer out."""
         given.seat.given.pop(given.work.workflow_id, None)
+        given.seat.permits -= given.permits
+        given.permits = 0
         self._out.remove(given)
 
     def seat_ended(self, seat: Seat) -> None:

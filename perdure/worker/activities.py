@@ -22,6 +22,8 @@ from perdure.worker.asks import TO_HISTORY, TO_LEASE_KEEPER, UNKNOWN_CODES, Asks
 from perdure.worker.attempts import Attempt, Runner
 from perdure.worker.outcome import Outcome
 from perdure.worker.sockets import GatewayLink
+from perdure.worker.stage import Following
+from perdure.worker.workflows import Workflows
 
 ENDED_KEPT = 10_000
 BEATS_KEPT = 16
@@ -37,6 +39,7 @@ class State(Enum):
     WAITING = auto()
     RUNNING = auto()
     LATER = auto()  # The function left it open: somebody else reports.
+    ENDING = auto()  # It is over; its workflow runs on before both are reported.
     REPORTED = auto()  # Waits for history's answer.
     FENCED = auto()  # Lost by our own clock; waits until the node says so too.
 
@@ -62,7 +65,16 @@ Heap = list[tuple[int, int, Held]]
 class Activities:
     """The activity side of a worker with `slots` attempts at a time."""
 
-    def __init__(self, runner: Runner, slots: int, asks: Asks, gateway: GatewayLink) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        slots: int,
+        asks: Asks,
+        gateway: GatewayLink,
+        workflows: Workflows | None = None,
+    ) -> None:
+        self._workflows = workflows
+        self.base_ms = 0  # Of history's clock; 0: not known.
         self._runner = runner
         self._slots = slots
         self._asks = asks
@@ -70,6 +82,7 @@ class Activities:
         self._held: dict[str, Held] = {}
         self._waiting: deque[Held] = deque()
         self._running = 0
+        self._ending = 0
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._leases: Heap = []
         self._beats: Heap = []
@@ -85,8 +98,8 @@ class Activities:
 
     @property
     def running(self) -> int:
-        """How many attempts run that still count."""
-        return self._running
+        """How many attempts run that still count, or are over and not reported yet."""
+        return self._running + self._ending
 
     def next_ms(self) -> int | None:
         """When `due` has something to do, at the earliest."""
@@ -138,15 +151,37 @@ class Activities:
                 details, beat = held.attempt.beats.unacknowledged()
                 self._report(held, commands.FailActivity(token, outcome, details, beat), now_ms)
             case bytes():
-                self._report(held, commands.CompleteActivity(token, outcome), now_ms)
+                if not self._follow(held, outcome, now_ms):
+                    self._report(held, commands.CompleteActivity(token, outcome), now_ms)
             case None:
                 held.state = State.LATER
         self._start_waiting()
 
+    def _follow(self, held: Held, result: Payload, now_ms: int) -> bool:
+        """Have the workflow run on from this result at once, if it is here and waits for it."""
+        if self._workflows is None or not self.base_ms or self._draining:
+            return False
+        task = held.attempt.task
+        at_ms = self.base_ms + now_ms
+
+        def done(following: commands.CompleteWorkflowTask | None, now_ms: int) -> None:
+            self._ending -= 1
+            if following is not None and self._workflows is not None:
+                following = self._workflows.with_hire(following)
+            report = commands.CompleteActivity(task.token, result, at_ms, following)
+            self._report(held, report, now_ms)
+
+        following = Following(task.workflow_id, task.activity_id, result, at_ms, done)
+        if not self._workflows.follow(following):
+            return False
+        held.state = State.ENDING
+        self._ending += 1
+        return True
+
     def cancel(self, token: str, reason: str) -> None:
         """The node says that this token is not live."""
         held = self._held.get(token)
-        if held is None or held.state is State.REPORTED:
+        if held is None or held.state in (State.ENDING, State.REPORTED):
             return  # Its report is on the way, and will be answered.
         self._give_up(held, reason)
         self._forget(held)
@@ -273,7 +308,13 @@ class Activities:
         self._asks.close(n)
         if n in held.beats_sent:
             self._beat_answered(held, n, answer)
-        elif isinstance(answer, commands.Refusal):
+            return
+        report = held.report
+        if isinstance(report, commands.CompleteActivity) and report.following is not None:
+            assert self._workflows is not None
+            counts = isinstance(answer, commands.Done) and answer.state != commands.STEP_DROPPED
+            self._workflows.followed(report.following.workflow_id, counts)
+        if isinstance(answer, commands.Refusal):
             self._report_refused(held, answer, now_ms)
         else:
             self._forget(held)
@@ -283,7 +324,7 @@ class Activities:
         if n == held.beat_n:
             held.beat_n = 0
         if isinstance(answer, commands.Refusal):
-            if answer.code in LOST_CODES and held.state is not State.REPORTED:
+            if answer.code in LOST_CODES and held.state not in (State.ENDING, State.REPORTED):
                 self._give_up(held, "stale")
                 self._forget(held)
             return

@@ -172,6 +172,11 @@ class Loop(NoWorld):
         """Stop running: the workflow has ended."""
         self._halted = True
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether a durable timer runs."""
+        return bool(self._timers)
+
     def fire(self, timer_id: int) -> bool:
         """Make the timer's callback ready. False if there never was such a timer."""
         timer = self._timers.pop(timer_id, None)

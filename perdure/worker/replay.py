@@ -85,6 +85,20 @@ class Replayer:
         self._taken = self.commands
         return tuple([issued[0] for issued in fresh])
 
+    @property
+    def awaits(self) -> str | None:
+        """The activity that is all that the workflow waits for; None if it is not so."""
+        if len(self._handles) != 1 or self._loop.has_timers or self.is_finished:
+            return None
+        return next(iter(self._handles))
+
+    def recorded(self) -> None:
+        """History has all commands issued so far, each as one event, and nothing after them."""
+        fresh = self.commands - self.matched
+        self._issued.clear()
+        self.matched = self._taken = self.commands
+        self.consumed += fresh
+
     def close(self) -> None:
         """Let go of the workflow: its coroutines end, and nothing they still do has an effect."""
         if self._broken is None and not self.is_finished:

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from perdure.clock import boottime_ms
+from perdure.core.commands import CompleteWorkflowTask
 from perdure.worker.relay import Relay
 from perdure.worker.sockets import Inbox
-from perdure.worker.stage import Outcome, Stage, Work
+from perdure.worker.stage import Following, Outcome, Stage, Work
 from perdure.workflow import Definition
 
 SLICE_MS = 10
@@ -44,7 +45,7 @@ class Replays:
         self._inbox = inbox
         self._done = done
         self._clock = clock
-        self._queue: deque[Work | str] = deque()
+        self._queue: deque[Work | Following | str] = deque()
         self._stage = Stage(definitions)
         self._is_away = False  # A thread that has lost the lead is still on the stage.
         self._seen = 0
@@ -60,6 +61,16 @@ class Replays:
     def submit(self, work: Work) -> None:
         """Have `work` run; `done` is called with its outcome."""
         self._queue.append(work)
+
+    def follow(self, following: Following) -> bool:
+        """Run a workflow on ahead of history, if it is in memory and waits for just that.
+
+        False: it can't be; `following.done` is not called then.
+        """
+        if self._is_away or self._stage.awaits(following.workflow_id) != following.activity_id:
+            return False
+        self._queue.append(following)
+        return True
 
     def evict(self, workflow_id: str) -> None:
         """Forget the cached state of a workflow, in its turn."""
@@ -83,26 +94,46 @@ class Replays:
                 self._inbox.post(self._returned, stage, work, outcome)
                 return stage
             now_ms = self._clock()
-            if isinstance(work, Work) and outcome is not None:
-                self._done(work, outcome, now_ms)
+            self._end(work, outcome, now_ms)
         return None
 
+    def _end(self, work: Work | Following | str, outcome: Outcome | None, now_ms: int) -> None:
+        if isinstance(work, Following):
+            if work.given_up:
+                self.evict(work.workflow_id)  # It is ahead of what history was told.
+            else:
+                taken = isinstance(outcome, CompleteWorkflowTask)
+                work.done(outcome if taken else None, now_ms)  # type: ignore[arg-type]
+        elif isinstance(work, Work) and outcome is not None:
+            self._done(work, outcome, now_ms)
+
     def _returned(
-        self, stage: Stage, work: Work | str, outcome: Outcome | None, now_ms: int
+        self, stage: Stage, work: Work | Following | str, outcome: Outcome | None, now_ms: int
     ) -> None:
         if stage is not self._stage:
             return  # It was given up.
         self._is_away = False
-        if isinstance(work, Work) and outcome is not None:
-            self._done(work, outcome, now_ms)
+        self._end(work, outcome, now_ms)
 
     # --- the watch --------------------------------------------------------------------
     def overtaken(self, now_ms: int) -> None:
         """The calling thread has the lead from now on; the one before is still on the stage."""
         self._is_away = True
+        self._give_up_following(now_ms)
         self._seen = self._stage.turns
         self._looked_ms = now_ms
         self._still_ms, self._interrupt_at_ms = 0, BLOCKED_MS
+
+    def _give_up_following(self, now_ms: int) -> None:
+        """Nothing that is done waits for a workflow that takes its time."""
+        works = [self._stage.work, *self._queue]
+        for work in works:
+            if isinstance(work, Following) and not work.given_up:
+                work.given_up = True
+                work.done(None, now_ms)
+        self._queue = deque(
+            work.workflow_id if isinstance(work, Following) else work for work in self._queue
+        )
 
     def next_ms(self) -> int | None:
         """When `watch` wants to look, at the latest; None while there is nothing to watch."""

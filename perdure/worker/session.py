@@ -95,12 +95,17 @@ class Worker:
         self._seek_at_ms = None if locator is None else clock() + SEEK_AGAIN_MS
         self._asks = Asks()
         self._runner = runner or Runner(config.activities, inbox)
-        self.activities = Activities(self._runner, config.slots, self._asks, gateway)
         self._relay = relay or Relay(self._lead)
         self.workflows = Workflows(
             config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
         )
         self._stalls = Stalls()
+        self.activities = Activities(
+            self._runner, config.slots, self._asks, gateway, self.workflows
+        )
+        hiring = self.workflows.hiring
+        hiring.worker_id = config.worker_id
+        hiring.queues, hiring.types = config.queues, config.activities
         self._newest = 0
         self._ready = False
         self._history = ""
@@ -274,9 +279,12 @@ class Worker:
                 self.activities.terms(message)
             case links.DropWorkflow():
                 self.workflows.drop(message.workflow_id)
+            case links.Backlog(waits):
+                self.workflows.hiring.backlog = waits
             case links.WorkerWelcome():
                 self._welcome(message, now_ms)
             case links.HistoryChanged():
+                self.activities.base_ms = message.base_ms
                 self._history_is(message.history)
                 self._say_again(TO_HISTORY)
 
@@ -305,6 +313,9 @@ class Worker:
         self._hello_at_ms = None
         self._seek_at_ms = None
         self._gateway.welcomed = True
+        if not self._config.quarantine:  # There one task is enough.
+            self.workflows.hiring.session = message.session
+        self.activities.base_ms = message.base_ms
         self._history_is(message.history)
         self._say_sync(now_ms)
         # Of what was said before nobody knows how far it came.
@@ -354,6 +365,7 @@ class Worker:
                 self._stop_at_ms is not None,
                 config.quarantine,
                 now_ms,
+                self.workflows.hiring.backlog,
             ),
         )
 

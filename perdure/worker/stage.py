@@ -11,13 +11,13 @@ import sys
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from perdure import logs
 from perdure.core import commands, limits, links
-from perdure.core.records import Payload, decode_event
+from perdure.core.records import ActivityTaskCompleted, Payload, decode_event
 from perdure.failures import (
     PAYLOAD_TOO_LARGE,
     Failure,
@@ -50,15 +50,39 @@ class Missing(msgspec.Struct, frozen=True):
 Outcome = commands.CompleteWorkflowTask | commands.FailWorkflowTask | Missing
 
 
+class Following:
+    """A workflow to be run on from the end of the only activity that it waits for, before history
+    knows of that end: `result` at `at_ms`. `done` is told the outcome, None where there is none.
+    """
+
+    __slots__ = ("activity_id", "at_ms", "done", "given_up", "result", "workflow_id")
+
+    def __init__(
+        self,
+        workflow_id: str,
+        activity_id: str,
+        result: Payload,
+        at_ms: int,
+        done: Callable[[commands.CompleteWorkflowTask | None, int], None],
+    ) -> None:
+        self.workflow_id = workflow_id
+        self.activity_id = activity_id
+        self.result = result
+        self.at_ms = at_ms
+        self.done = done
+        self.given_up = False
+
+
 class Work:
     """One run of a workflow task. `whole`: `events` are all there are, from the first on."""
 
-    __slots__ = ("events", "task", "whole")
+    __slots__ = ("events", "task", "whole", "workflow_id")
 
     def __init__(
         self, task: links.WorkflowTask, events: Sequence[msgspec.Raw] | None, whole: bool
     ) -> None:
         self.task = task
+        self.workflow_id = task.workflow_id
         self.events = events
         self.whole = whole
 
@@ -75,7 +99,8 @@ class Stage:
 
     def __init__(self, definitions: Mapping[str, Definition]) -> None:
         self.turns = 1
-        self.work: Work | str | None = None  # A text: that workflow is being evicted.
+        # A text: that workflow is being evicted.
+        self.work: Work | Following | str | None = None
         self.left = False
         self.handing_back = False
         self._definitions = definitions
@@ -98,11 +123,11 @@ class Stage:
                 self._still_ms = still_ms
             self._interrupted = True
             work = self.work
-            workflow_id = work if isinstance(work, str) else work.task.workflow_id
+            workflow_id = work if isinstance(work, str) else work.workflow_id
             logs.logger().warning(LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id)
             _raise_in(self._ident, Blocked)
 
-    def leave(self) -> Work | str | None:
+    def leave(self) -> Work | Following | str | None:
         """Count no more on what runs here: the work that is stuck. None: it has just moved."""
         with self._lock:
             if self.work is None:
@@ -119,7 +144,7 @@ class Stage:
         )
 
     # --- the thread's that runs the work ---------------------------------------------
-    def run(self, work: Work | str) -> Outcome | None:
+    def run(self, work: Work | Following | str) -> Outcome | None:
         """Run `work`; None: there is nothing to report of it."""
         # Blocked may be raised anywhere from here to the end of `_settle`.
         outcome: Outcome | None = None
@@ -129,6 +154,8 @@ class Stage:
             self.work = work
             if isinstance(work, str):
                 self._drop(work)
+            elif isinstance(work, Following):
+                outcome = self._run_on(work)
             else:
                 outcome = self._run(work)
         except Blocked:
@@ -139,7 +166,7 @@ class Stage:
             except Blocked:
                 continue
 
-    def _settle(self, work: Work | str, outcome: Outcome | None) -> Outcome | None:
+    def _settle(self, work: Work | Following | str, outcome: Outcome | None) -> Outcome | None:
         with self._lock:
             self.work = None  # From here on nothing new is raised into this thread.
         if not self._interrupted:
@@ -148,8 +175,56 @@ class Stage:
         self._interrupted = False
         if isinstance(work, str):
             return None
-        self._cache.pop(work.task.workflow_id, None)
-        return work.fails("blocked", self.where())
+        self._cache.pop(work.workflow_id, None)
+        return None if isinstance(work, Following) else work.fails("blocked", self.where())
+
+    def awaits(self, workflow_id: str) -> str | None:
+        """The activity that is all that a cached workflow waits for; None if it is not so."""
+        replayer = self._cache.get(workflow_id)
+        return None if replayer is None else replayer.awaits
+
+    def _run_on(self, work: Following) -> Outcome | None:
+        """The task that follows; None, and the workflow evicted, where anything is amiss: the
+        node gives it out then, and what is wrong shows there.
+        """
+        replayer = self._cache.get(work.workflow_id)
+        if self.handing_back or replayer is None or replayer.awaits != work.activity_id:
+            return None
+        outcome: commands.CompleteWorkflowTask | None = None
+        try:
+            commands_from, consumed_from = replayer.commands, replayer.consumed
+            replayer.recorded()
+            event = ActivityTaskCompleted(
+                event_id=replayer.consumed + 2,
+                at_ms=work.at_ms,
+                activity_id=work.activity_id,
+                generation=1,
+                grant=1,
+                attempt=1,
+                result=work.result,
+                started_ms=work.at_ms,
+                worker_id="",
+            )
+            replayer.feed([event])
+            outcome = commands.CompleteWorkflowTask(
+                work.workflow_id,
+                consumed_from,
+                commands_from,
+                replayer.consumed,
+                replayer.take_steps(),
+            )
+        except Blocked:
+            raise  # Our own.
+        except BaseException as problem:  # noqa: BLE001 - see above
+            logs.logger().warning(
+                LogName.WORKER_WORKFLOW_FAILED, workflow_id=work.workflow_id, problem=repr(problem)
+            )
+        if outcome is None or len(outcome.steps) > FEW_STEPS:
+            self._drop(work.workflow_id)
+            return None
+        if outcome.steps and isinstance(outcome.steps[-1], TERMINAL):
+            self._drop(work.workflow_id)
+        return outcome
 
     def _run(self, work: Work) -> Outcome:
         task = work.task

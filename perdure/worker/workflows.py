@@ -18,10 +18,11 @@ from perdure.core.records import decode_event
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.worker.asks import TO_GATEWAY, TO_HISTORY, UNKNOWN_CODES, Asks
+from perdure.worker.hiring import Hiring
 from perdure.worker.relay import Relay
 from perdure.worker.replays import Replays
 from perdure.worker.sockets import GatewayLink, Inbox
-from perdure.worker.stage import Missing, Outcome, Work
+from perdure.worker.stage import Following, Missing, Outcome, Work
 from perdure.workflow import Definition
 
 DONE_KEPT = 10_000
@@ -70,9 +71,11 @@ class Workflows:
         self._asks = asks
         self._gateway = gateway
         self._held: dict[str, Held] = {}
+        self._ahead: set[str] = set()  # Run on before history knew; its answer is to come.
         self._sent: dict[int, Held] = {}
         self._done: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._draining = False
+        self.hiring = Hiring()
 
     # --- what the session asks ------------------------------------------------------
     def held(self) -> tuple[tuple[str, int, int], ...]:
@@ -95,6 +98,8 @@ class Workflows:
             self._forget(known)
         if cursor <= self._done.get(task.workflow_id, (-1, -1)):
             return
+        if task.workflow_id in self._ahead:
+            self.replays.evict(task.workflow_id)  # Whether that counts is not known yet.
         held = self._held[task.workflow_id] = Held(task)
         if ARMED:
             reached(CrashPoint.WORKER_WORKFLOW_TASK_TAKEN)
@@ -114,6 +119,31 @@ class Workflows:
         """Another history may stand at an earlier point (after a restore)."""
         self._done.clear()
 
+    # --- ahead of history -----------------------------------------------------------------
+    def follow(self, following: Following) -> bool:
+        """Run a workflow on from the end of the activity that it waits for.
+
+        False where that can't be: it is not in memory, or stands elsewhere.
+        """
+        id_ = following.workflow_id
+        return not (self._draining or id_ in self._held or id_ in self._ahead) and (
+            self.replays.follow(following)
+        )
+
+    def with_hire(self, following: commands.CompleteWorkflowTask) -> commands.CompleteWorkflowTask:
+        """With the wish for the next activity, whose slot is the one that was just freed."""
+        self._ahead.add(following.workflow_id)
+        if self.hiring.backlog:
+            return following
+        hire = self.hiring.wish(following.steps, 1)
+        return following if hire is None else msgspec.structs.replace(following, hire=hire)
+
+    def followed(self, workflow_id: str, counts: bool) -> None:
+        """History has said whether what was done ahead of it counts."""
+        self._ahead.discard(workflow_id)
+        if not counts:
+            self.replays.evict(workflow_id)
+
     def finished(self, work: Work, outcome: Outcome, now_ms: int) -> None:
         """`work` is over."""
         if ARMED:
@@ -125,8 +155,13 @@ class Workflows:
             held.events = []
             held.after = outcome.after
             self._fetch(held, outcome.after, now_ms)
-        else:
-            self._report(held, outcome, now_ms)
+            return
+        permits = work.task.permits
+        if permits and isinstance(outcome, commands.CompleteWorkflowTask):
+            hire = self.hiring.wish(outcome.steps, permits)
+            if hire is not None:
+                outcome = msgspec.structs.replace(outcome, hire=hire)
+        self._report(held, outcome, now_ms)
 
     # --- missing events -----------------------------------------------------------------
     def _fetch(self, held: Held, after: int, now_ms: int) -> None:

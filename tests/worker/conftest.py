@@ -45,6 +45,7 @@ class Node:
         self.answered: set[int] = set()
         self.history = HISTORY
         self.welcomes = True
+        self.base_ms = 0  # Not known: nothing is run ahead of history.
         self.identity = b""
         self._workers: list[tuple[Worker, threading.Thread, Inbox]] = []
         self.open()
@@ -86,7 +87,8 @@ class Node:
             if isinstance(message, links.WorkerHello):
                 self.identity = identity
                 if self.welcomes:
-                    self.say(links.WorkerWelcome(SESSION, "gateway.one", self.history, 1))
+                    welcome = (SESSION, "gateway.one", self.history, 1, self.base_ms)
+                    self.say(links.WorkerWelcome(*welcome))
             self.heard.append(message)
         return True
 

@@ -1,0 +1,70 @@
+"""What the ledger needs to know of each kind of record, and the two forms in which one is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perdure.core.change import StoredEvent
+from perdure.core.facts import scoped
+from perdure.core.limits import INLINE_BYTES
+from perdure.core.records import (
+    CLOSING_TYPES,
+    EVENT_TYPES,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    AnyRecord,
+    Record,
+    WorkflowStarted,
+    encode_event,
+)
+from perdure.values import refer
+
+_PAYLOAD_FIELDS = ("input", "result", "details")
+
+
+class Traits:
+    """Of one kind of record, looked up once."""
+
+    __slots__ = ("closes", "ends", "is_event", "is_timer", "name", "payload", "requested", "tells")
+
+    def __init__(self, kind: type[Record]) -> None:
+        fields = kind.__struct_fields__
+        self.name = kind.__name__
+        self.is_event = kind in EVENT_TYPES
+        self.ends = kind in CLOSING_TYPES  # The whole execution.
+        self.is_timer = "timer_id" in fields
+        self.tells = "activity_id" in fields  # Of an activity.
+        self.closes = kind in (ActivityTaskCompleted, ActivityTaskFailed)  # That activity.
+        self.requested = "request_id" in fields and kind is not WorkflowStarted
+        self.payload = next((name for name in _PAYLOAD_FIELDS if name in fields), None)
+
+
+TRAITS = {kind: Traits(kind) for kind in AnyRecord.__args__}
+
+
+def stored(workflow_id: str, record: Any) -> StoredEvent:
+    """The event as its workflow keeps it, payloads included."""
+    kind = type(record)
+    traits = TRAITS[kind]
+    request_id = record.request_id if traits.requested else None
+    return StoredEvent(
+        workflow_id,
+        record.event_id,
+        record.at_ms,
+        traits.name,
+        encode_event(record),
+        record.activity_id if traits.closes else None,
+        None if request_id is None else scoped(kind, request_id),
+    )
+
+
+def slim(record: Record) -> Record:
+    """The record as the log has it: large payloads by reference."""
+    name = TRAITS[type(record)].payload
+    if name is not None:
+        payload = getattr(record, name)
+        if payload is not None and len(payload) > INLINE_BYTES:
+            return msgspec.structs.replace(record, **{name: refer(payload)})
+    return record
