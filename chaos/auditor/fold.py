@@ -20,6 +20,7 @@ from chaos.auditor.state import (
     COMPLETED,
     DEAD,
     FAILED,
+    RUNNING,
     Closed,
     Workflow,
 )
@@ -44,13 +45,7 @@ STEPS = frozenset(
 )
 # These may stand for two events: the start of the attempt is the one before.
 DOUBLE = frozenset({names.TAGS["ActivityTaskCompleted"], names.TAGS["ActivityTaskFailed"]})
-EVENTS = frozenset(tag for tag, kind in names.KINDS.items() if kind.is_event)
 STARTED_MS_AT = 8
-AT_MS_AT = {
-    tag: kind.fields.index("at_ms") + 1
-    for tag, kind in names.KINDS.items()
-    if "at_ms" in kind.fields
-}
 # Ends of workflow tasks that say nothing about the workflow.
 UNCOUNTED = frozenset({"handed_back", "unknown_type"})
 
@@ -123,25 +118,25 @@ class Fold:
         return workflow
 
     def _record(self, workflow: Workflow, record: Record) -> None:
-        tag = record[0]
+        trait = TRAITS[record[0]]
         try:
-            kind = names.KINDS[tag]
-            if workflow.status != "Running":
-                self._after_the_end(workflow, record, kind)
+            if workflow.status != RUNNING:
+                self._after_the_end(workflow, record, trait.kind)
                 return
-            at = AT_MS_AT.get(tag)
-            if at is not None and record[at] != self.at_ms:
-                text = f"{kind.name} is of {record[at]}, its commit of {self.at_ms}"
+            at = trait.at_ms_at
+            if at and record[at] != self.at_ms:
+                text = f"{trait.kind.name} is of {record[at]}, its commit of {self.at_ms}"
                 self.wrong(workflow, 10, "", text)
-            if tag in EVENTS:
-                self._event(workflow, record, tag)
-            if tag in STEPS:
-                self._step(workflow, kind)
-            missing = len(kind.fields) + 1 - len(record)
-            full = record + [None] * missing if missing > 0 else record
-            RULES[tag](self, workflow, full)
+            if trait.is_event:
+                self._event(workflow, record, trait)
+                if trait.is_step:
+                    self._step(workflow, trait.kind)
+            if len(record) < trait.length:
+                record.extend([None] * (trait.length - len(record)))
+            trait.rule(self, workflow, record)
         except Exception as problem:  # noqa: BLE001 - whatever its bytes are, they are reported
-            self.wrong(workflow, 13, "", f"a record of kind {tag} makes no sense: {problem!r}")
+            text = f"a record of kind {record[0]} makes no sense: {problem!r}"
+            self.wrong(workflow, 13, "", text)
 
     def _after_the_end(self, workflow: Workflow, record: Record, kind: names.Kind) -> None:
         has_token = "grant" in kind.fields and kind.name != "LeaseGranted"
@@ -150,16 +145,16 @@ class Fold:
         if kind.is_event:
             workflow.events.append(record[1] << 32 | checksum(record))
 
-    def _event(self, workflow: Workflow, record: Record, tag: int) -> None:
+    def _event(self, workflow: Workflow, record: Record, trait: Trait) -> None:
         event_id = record[1]
         last = workflow.last_event_id
         if last is not None:
-            is_double = tag in DOUBLE and record[STARTED_MS_AT] is not None
+            is_double = trait.is_double and record[STARTED_MS_AT] is not None
             expected = last + (2 if is_double else 1)
             if event_id != expected:
                 self.wrong(workflow, 34, "", f"event {event_id} stands where {expected} belongs")
         workflow.last_event_id = event_id
-        if tag in WAKES:
+        if trait.wakes:
             workflow.last_wake_id = event_id
         workflow.events.append(event_id << 32 | checksum(record))
 
@@ -270,3 +265,22 @@ RULES |= {
         "TimerCancelled": _timer_cancelled,
     }.items()
 }
+
+
+class Trait:
+    """What the fold asks of a kind of record, looked up once."""
+
+    __slots__ = ("at_ms_at", "is_double", "is_event", "is_step", "kind", "length", "rule", "wakes")
+
+    def __init__(self, tag: int, kind: names.Kind) -> None:
+        self.kind = kind
+        self.length = len(kind.fields) + 1
+        self.at_ms_at = kind.fields.index("at_ms") + 1 if "at_ms" in kind.fields else 0
+        self.is_event = kind.is_event
+        self.is_step = tag in STEPS
+        self.is_double = tag in DOUBLE
+        self.wakes = tag in WAKES
+        self.rule = RULES[tag]
+
+
+TRAITS = {tag: Trait(tag, kind) for tag, kind in names.KINDS.items()}

@@ -13,6 +13,7 @@ from chaos.auditor.fold import Fold
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
+OPENED_AT = names.BODY.index("opened")
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -105,7 +106,9 @@ class Log:
         if body is None:
             self.unread += 1
             return
-        self._opened(row, body)
+        incarnation = body[OPENED_AT] if len(body) > OPENED_AT else None
+        if incarnation is not None or row.epoch != self.epoch:
+            self._opened(row, body, incarnation)
         fold = self._fold
         fold.n, fold.at_ms = row.n, row.at_ms
         stall_ms = getattr(row, "stall_ms", 0)
@@ -115,10 +118,10 @@ class Log:
         fold.stall_ms = stall_ms
         for group in body[3]:
             if (
-                isinstance(group, list)
+                type(group) is list
                 and len(group) >= 2
-                and isinstance(group[0], str)
-                and isinstance(group[1], list)
+                and type(group[0]) is str
+                and type(group[1]) is list
             ):
                 fold.group(group[0], group[1])
             else:
@@ -154,8 +157,7 @@ class Log:
         self.at_ms = row.at_ms
         return body
 
-    def _opened(self, row: CommitRow, body: list[Any]) -> None:
-        incarnation = body[4] if len(body) > 4 else None
+    def _opened(self, row: CommitRow, body: list[Any], incarnation: Any) -> None:
         where = f"commit {row.n}"
         before, self.epoch = self.epoch, row.epoch
         if incarnation is None:

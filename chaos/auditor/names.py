@@ -230,17 +230,19 @@ LEASE = (
     "stall_ms",
 )
 
+_REQUIRED = {tag: kind.required for tag, kind in KINDS.items()}
+
 REFERENCE_FROM_BYTES = 1_024
 """A payload longer than this stands in the log as its length and digest."""
 
 
 def problem_of(record: Any) -> str:
     """What is wrong with the shape of a decoded record, or an empty text."""
-    if not isinstance(record, list) or not record or type(record[0]) is not int:
+    if type(record) is not list or not record or type(record[0]) is not int:
         return "is no record"
-    kind = KINDS.get(record[0])
-    if kind is None:
+    required = _REQUIRED.get(record[0])
+    if required is None:
         return f"is of kind {record[0]}, which nobody knows"
-    if len(record) - 1 < kind.required:
-        return f"{kind.name} has {len(record) - 1} fields of {kind.required}"
+    if len(record) <= required:
+        return f"{KINDS[record[0]].name} has {len(record) - 1} fields of {required}"
     return ""
