@@ -1,6 +1,7 @@
 """The simulator's command line.
 
     python -m chaos.sim run [--seed N | --seeds A:B] [--processes N] [--world engine|fast] [--bug B]
+    python -m chaos.sim shrink SEED|PLAN [--save FILE] [--seconds N]
     python -m chaos.sim replay PLAN
 
 Exit 0: nothing was violated; 1: something was; 2: bad usage.
@@ -16,8 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from chaos.sim import run
-from chaos.sim.plan import read
+from chaos.sim import diagram, draw, run, shrink
+from chaos.sim.plan import read, write
 from chaos.sim.world import Result
 
 SEEDS_A_TASK = 20
@@ -28,9 +29,13 @@ def main(arguments: list[str]) -> int:
     """What `python -m chaos.sim` does; its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        return _run(options)
-    return _replay(options.plan)
+    match options.command:
+        case "run":
+            return _run(options)
+        case "shrink":
+            return _shrink(options)
+        case _:
+            return _replay(options.plan)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--processes", type=int, default=1)
     runs.add_argument("--world", choices=("engine", "fast"), default="engine")
     runs.add_argument("--bug", default="")
+    smaller = commands.add_parser("shrink", help="make a failing seed or plan small")
+    smaller.add_argument("what", help="a seed, or a plan's file")
+    smaller.add_argument("--bug", default="")
+    smaller.add_argument("--world", choices=("engine", "fast"), default="engine")
+    smaller.add_argument("--seconds", type=float, default=shrink.TIME_BOX_S)
+    smaller.add_argument("--save", type=Path, help="where the plan is kept")
     replay = commands.add_parser("replay", help="run a plan from a file")
     replay.add_argument("plan", type=Path)
     return parser
@@ -132,9 +143,29 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if tally.failed else 0
 
 
+def _shrink(options: argparse.Namespace) -> int:
+    if options.what.isdecimal():
+        plan = draw.plan_of(int(options.what), world=options.world, bug=options.bug)
+    else:
+        plan = read(Path(options.what))
+    try:
+        shrunk = shrink.Shrinker(plan, options.seconds).shrink()
+    except ValueError as problem:
+        print(problem)
+        return 0
+    result, world = run.run_world(shrunk.plan)
+    for line in diagram.lines(shrunk.plan, result, world):
+        print(line)
+    print(f"{shrunk.runs} runs" + ("" if shrunk.is_done else "; the time was up"))
+    if options.save is not None:
+        write(shrunk.plan, options.save)
+    return 1
+
+
 def _replay(path: Path) -> int:
-    result = run.run_plan(read(path))
-    for violation in result.violations:
-        print(violation)
+    plan = read(path)
+    result, world = run.run_world(plan)
+    for line in diagram.lines(plan, result, world):
+        print(line)
     print(f"trace {result.trace}, {result.events} events, {result.simulated_ms} ms simulated")
     return 1 if result.violations else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chaos.sim.loop import MS_US
@@ -64,6 +65,10 @@ class Places:
         process = self._world.current
         if process is not None:
             self.count(point.name, process.role)
+
+    def hears_points(self) -> Callable[[CrashPoint], None] | None:
+        """Who hears of crash points; None where the plan names none."""
+        return self.reached if self._planned.keys() & CrashPoint.__members__.keys() else None
 
     def plan_instants(self) -> None:
         """Plan the faults that name an instant."""

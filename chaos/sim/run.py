@@ -21,7 +21,10 @@ def run_world(plan: Plan) -> tuple[Result, World]:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with bugs.planted(plan.bug), machine.simulated(plan.knobs.limits, world.places.reached):
+        with (
+            bugs.planted(plan.bug),
+            machine.simulated(plan.knobs.limits, world.places.hears_points()),
+        ):
             result = world.run()
             world.close()
     finally:

@@ -79,6 +79,7 @@ class World:
         self.fired_faults: list[NetFault | Fault] = []
         self.recent: deque[tuple[int, str, str, Frames]] = deque(maxlen=RECENT_MAX)
         self._wall_shift_ms = 0
+        self._is_closed_down = False
         self._pids: dict[int, Process] = {}
         self._doors: dict[str, SimDoor] = {}
         self._dialing: dict[str, list[Dealer]] = {}
@@ -184,6 +185,7 @@ class World:
 
     def close(self) -> None:
         """End every process that is left: their memory is this process's."""
+        self._is_closed_down = True
         for process in list(self.processes):
             process.on_end = None
             process.end(SIGKILLED)
@@ -202,6 +204,7 @@ class World:
     def committed(self, row: CommitRow) -> None:
         """A commit is in the log: the auditor sees it at once."""
         self.loop.note(row.hash)
+        self.mark("history", f"commit {row.n}")
         self._auditor.feed(row)
         kept = self._auditor.found.kept
         if len(kept) > self._found:
@@ -216,10 +219,16 @@ class World:
     def fired(self, fault: NetFault | Fault) -> None:
         """A fault did what it says."""
         self.fired_faults.append(fault)
+        if isinstance(fault, Fault):
+            self.mark(fault.role, fault.action)
 
     def record(self, source: Process, target: Process, frames: Frames) -> None:
         """A frame has arrived; kept for the diagram."""
         self.recent.append((self.loop.now_us, source.role, target.role, frames))
+
+    def mark(self, role: str, what: str) -> None:
+        """Something has happened to one process; kept for the diagram."""
+        self.recent.append((self.loop.now_us, role, "", [what.encode()]))
 
     def attempt_began(self, task: ActivityTask) -> None:
         """A worker has begun an attempt."""
@@ -328,6 +337,8 @@ class World:
     def hung_up(self, process: Process) -> None:
         """A process has ended: its connections break."""
         self.by_address.pop(process.address, None)
+        if not self._is_closed_down:
+            self.mark(process.role, f"ends with {process.exit_code}")
         if self.bound.get(process.endpoint) is process:
             del self.bound[process.endpoint]
         self.loop.after(DISCONNECT_US, self._disconnect, process)
