@@ -113,7 +113,7 @@ class NodeProcess:
                 # A Ctrl-C at our terminal is ours; that the node ends with us, however we end, is
                 # the kernel's.
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def await_ready(self) -> str:
@@ -268,7 +268,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """What makes the kernel kill a child when its parent is gone; None where there is no such
     thing.
     """

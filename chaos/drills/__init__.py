@@ -12,6 +12,7 @@ from chaos.drills import (
     operator,
     outage,
     poison,
+    powerloss,
 )
 
 DRILLS: dict[str, Drill] = {
@@ -25,5 +26,6 @@ DRILLS: dict[str, Drill] = {
         outage,
         operator,
         boundaries,
+        powerloss,
     )
 }

@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.crash_points import CrashPoint as P
 
-LEGS = 6
+LEGS = 8
 NTH_MAX = 3
 
 # Reached once in the life of a process, or of a directory: always the first time.
@@ -101,20 +101,15 @@ def boundaries() -> list[tuple[str, P]]:
 def journeys(dice: random.Random) -> list[Journey]:
     """Journeys that visit every boundary."""
     every = boundaries()
-    found = [
-        Journey("the first start", (Leg("history", P.STORE_LOG_STRETCHED), *_root_starts())),
-        *_stops(),
-    ]
     left = {
         role: _alternating([it for it in every if it[0] == role and not _is_apart(it[1])], dice)
         for role in dict.fromkeys(role for role, _ in every)
     }
-    workers = left["worker"]
-    for point in AFTER_WORKER:  # One of a worker, which the root hears of, and dies.
-        first = next(leg for leg in workers if leg.point not in AT_START)
-        workers.remove(first)
-        found.append(Journey(f"after a worker, {point.name}", (first, Leg(ROOT, point))))
-    found += _after_history(left["history"])
+    found = [
+        Journey("the first start", (Leg("history", P.STORE_LOG_STRETCHED), *_at(ROOT_STARTS))),
+        Journey("after a worker", (*_after(left["worker"], _at(AFTER_WORKER)), *_at(ROOT_STOPS))),
+        Journey("after history", _after(left["history"], _gaps())),
+    ]
     for role, legs in left.items():
         for number, at in enumerate(range(0, len(legs), LEGS), start=1):
             found.append(Journey(f"{role} {number}", tuple(legs[at : at + LEGS])))
@@ -126,22 +121,23 @@ def _is_apart(point: P) -> bool:
     return point in apart
 
 
-def _root_starts() -> Iterable[Leg]:
-    return (Leg(ROOT, point) for point in ROOT_STARTS)
+def _at(points: Sequence[P]) -> list[Leg]:
+    return [Leg(ROOT, point) for point in points]
 
 
-def _stops() -> list[Journey]:
-    return [Journey("stops", tuple(Leg(ROOT, point) for point in ROOT_STOPS))]
-
-
-def _after_history(legs: list[Leg]) -> list[Journey]:
+def _gaps() -> list[Leg]:
     """Whoever follows the log reads the gap that the next history has made."""
+    return [Leg(role, point) for point in AFTER_HISTORY for role in point.roles]
+
+
+def _after(legs: list[Leg], seconds: Iterable[Leg]) -> tuple[Leg, ...]:
+    """Before each of `seconds` one of `legs`, which is taken from there: its death leads to it."""
     found: list[Leg] = []
-    for role in P.PROJECTION_GAP_READ.roles:
+    for second in seconds:
         first = next(leg for leg in legs if leg.point not in AT_START | CHECKPOINTS)
         legs.remove(first)
-        found += [first, Leg(role, P.PROJECTION_GAP_READ)]
-    return [Journey("after history", tuple(found))]
+        found += [first, second]
+    return tuple(found)
 
 
 def _alternating(of: Sequence[tuple[str, P]], dice: random.Random) -> list[Leg]:

@@ -51,6 +51,12 @@ class SqliteWriter:
     directory. `vfs` names another way to the disk, such as one that fails on demand.
     """
 
+    # For a subclass that is to see within a few commits what takes thousands.
+    checkpoint_idle_pages = CHECKPOINT_IDLE_PAGES
+    checkpoint_pages = CHECKPOINT_PAGES
+    truncate_pages = TRUNCATE_PAGES
+    log_bytes = LOG_BYTES
+
     def __init__(self, data_dir: Path, tell: Tell = _nobody, *, vfs: str | None = None) -> None:
         self._data_dir = data_dir
         self._tell = tell
@@ -170,10 +176,10 @@ class SqliteWriter:
         connection, pages = self._owned(), self._log_pages
         # Growth, not length: a reader may keep the log from starting over.
         grown = pages - self._checked_pages
-        if grown < (CHECKPOINT_IDLE_PAGES if idle else CHECKPOINT_PAGES):
+        if grown < (self.checkpoint_idle_pages if idle else self.checkpoint_pages):
             return
         self._checked_pages = pages
-        if pages >= TRUNCATE_PAGES:
+        if pages >= self.truncate_pages:
             self._begin_log_anew(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
             return
         try:
@@ -188,12 +194,12 @@ class SqliteWriter:
         connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(keep))
         path = self._data_dir / f"{sqlite_schema.DATABASE_NAME}-wal"
         # A look at its size opens nothing, and so drops no lock.
-        if path.stat().st_size >= LOG_BYTES:
+        if path.stat().st_size >= self.log_bytes:
             return
         try:
             with connection:
                 connection.execute("CREATE TABLE stretch (filler)")
-                connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (LOG_BYTES,))
+                connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (self.log_bytes,))
                 connection.execute("DROP TABLE stretch")
         except apsw.FullError:
             return  # It grows commit by commit.

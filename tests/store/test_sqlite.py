@@ -292,9 +292,9 @@ def sizes(data_dir: Path) -> tuple[int, int]:
 
 
 def test_the_log_is_copied_back_between_commits_once_it_has_grown(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_IDLE_PAGES", 40)
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_PAGES", 60)
-    monkeypatch.setattr(sqlite_writer, "LOG_BYTES", 0)
+    monkeypatch.setattr(SqliteWriter, "checkpoint_idle_pages", 40)
+    monkeypatch.setattr(SqliteWriter, "checkpoint_pages", 60)
+    monkeypatch.setattr(SqliteWriter, "log_bytes", 0)
     writer = opened(tmp_path)
     commit(writer, tmp_path, b"x" * 4096 * 5)
     writer.maybe_checkpoint(idle=True)
@@ -327,8 +327,8 @@ def test_the_log_is_stretched_once_and_overwritten_from_then_on(tmp_path):
 
 
 def test_a_log_that_stays_long_is_cut_when_no_reader_is_in_the_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_PAGES", 10)
-    monkeypatch.setattr(sqlite_writer, "TRUNCATE_PAGES", 20)
+    monkeypatch.setattr(SqliteWriter, "checkpoint_pages", 10)
+    monkeypatch.setattr(SqliteWriter, "truncate_pages", 20)
     monkeypatch.setattr(sqlite_writer, "TRUNCATE_WAIT_MS", 1)
     writer = opened(tmp_path)
     reader = database(tmp_path)
