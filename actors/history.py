@@ -15,6 +15,7 @@ import msgspec
 from actors.hiring import HIRING, checked, tasks
 from actors.host import Host
 from actors.mailbox import Mailbox, run
+from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
 from perdure.core.commands import (
     AnyAnswer,
@@ -29,7 +30,7 @@ from perdure.core.commands import (
     Refusal,
     ReleaseActivity,
 )
-from perdure.core.ledger import Batch, Ledger
+from perdure.core.ledger import Ledger
 from perdure.core.limits import (
     AUDIT_MS,
     FEED_BEAT_MS,
@@ -58,7 +59,15 @@ from perdure.core.state import Status
 from perdure.crash_points import CrashPoint, reached
 from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.log_names import LogName
-from perdure.store.protocol import DiskFailed, Retention, StoreBehind, StoreError, Writer
+from perdure.store.asides import aside_row
+from perdure.store.protocol import (
+    Contradiction,
+    DiskFailed,
+    Retention,
+    StoreBehind,
+    StoreError,
+    Writer,
+)
 
 EXIT_COMMIT_FAILED = 71
 EXIT_STORE_UNUSABLE = 2
@@ -242,19 +251,16 @@ class History(Mailbox):
     def _commit(self, asked: list[_Asked], now_ms: int) -> None:
         reached(CrashPoint.HISTORY_DRAINED_NOT_JUDGED)
         try:
-            self._writer.begin()
-            batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
-            reached(CrashPoint.HISTORY_JUDGED_NOT_WRITTEN)
-            if batch.change is None:
-                self._writer.abandon()
-            else:
-                self._writer.commit(batch.change)
+            batch = self._write(asked, now_ms)
+        except (Contradiction, Unfit):
+            if len(asked) > 1:
+                self._commit_singly(asked, now_ms)
+                return
+            batch = self._ledger.set_aside(asked[0].ask.command)
         except Exception:  # noqa: BLE001 - whatever it was, the outcome is unknown
             self._disk_failed(self._ledger.n + 1)
-        for aside in batch.aside:
-            self.log.error(
-                LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
-            )
+        if batch.aside:
+            self._set_aside(batch.aside, now_ms)
         self._ledger.committed(batch)
         reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
         if batch.change is not None:
@@ -267,6 +273,40 @@ class History(Mailbox):
                     self.send(one.sender, task, one.head)
         if batch.closings:
             self._tell_watchers(batch)
+
+    def _write(self, asked: list[_Asked], now_ms: int) -> Batch:
+        """Judge these and make what follows durable. After Contradiction or Unfit nothing has
+        happened, in the store or here.
+        """
+        self._writer.begin()
+        try:
+            batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
+            reached(CrashPoint.HISTORY_JUDGED_NOT_WRITTEN)
+            if batch.change is None:
+                self._writer.abandon()
+            else:
+                self._writer.commit(batch.change)
+        except (Contradiction, Unfit):
+            self._writer.abandon()
+            self._ledger.forget(self._writer.ready_count())
+            raise
+        return batch
+
+    def _commit_singly(self, asked: list[_Asked], now_ms: int) -> None:
+        """One of these makes a commit that can't be: the others must not suffer for it."""
+        self.log.warning(LogName.COMMIT_SPLIT, n=self._ledger.n + 1, commands=len(asked))
+        for one in asked:
+            self._commit([one], now_ms)
+
+    def _set_aside(self, asides: list[Aside], now_ms: int) -> None:
+        for aside in asides:
+            self.log.error(
+                LogName.COMMAND_SET_ASIDE, command=type(aside.command).__name__, error=aside.error
+            )
+        try:
+            self._writer.set_aside([aside_row(aside, now_ms) for aside in asides])
+        except Exception:  # noqa: BLE001 - as for a commit
+            self._disk_failed(self._ledger.n + 1)
 
     def _disk_failed(self, n: int) -> NoReturn:
         """While an error is being handled: unknown, not refused. Answer nobody, and never use this

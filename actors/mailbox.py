@@ -50,6 +50,8 @@ LAST_WORDS_MS = 500
 ADDRESSES_KEPT = 1_000
 ROOT_ID = ROOT.encode("ascii")
 
+# What decoding raises, also where something is nested deeper than the stack is.
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
 _root_decoder = msgspec.msgpack.Decoder(list[FromRoot])
 _items_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
@@ -238,7 +240,7 @@ class Mailbox(pykka.ThreadingActor):
             return
         try:
             batch = decoder.decode(body)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             batch = self._decode_singly(decoder, frames)
         for message in batch:
             self.on_message(sender, head, message)
@@ -247,14 +249,14 @@ class Mailbox(pykka.ThreadingActor):
         """What can be read of a batch that can't be read whole."""
         try:
             items = _items_decoder.decode(frames[2])
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self._reject(frames, str(error))
             return []
         batch: list[Any] = []
         for item in items:
             try:
                 batch += decoder.decode(b"\x91" + bytes(item))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 self._reject(frames, str(error))
         return batch
 

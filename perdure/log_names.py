@@ -34,6 +34,7 @@ class LogName(StrEnum):
     ACTOR_STALLED = "actor.stalled"  # It stood still: a slow disk, a stopped process, a sleep.
     MESSAGE_UNDECODABLE = "message.undecodable"
     PEER_REFUSED = "peer.refused"  # Of another node start or protocol version.
+    COMMIT_SPLIT = "commit.split"  # One of its commands can't be committed: one by one, then.
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
     COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
     CRASH_POINT_REACHED = "crash_point.reached"  # A test had asked for it; see crash_points.

@@ -65,7 +65,7 @@ class Control:
         try:
             name = identity.decode("ascii")
             batch = _decoder.decode(body)
-        except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
             self._log.warning(LogName.CONTROL_UNREADABLE, peer=repr(identity), error=str(error))
             return
         for message in batch:

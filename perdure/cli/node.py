@@ -68,6 +68,7 @@ def add_to(app: typer.Typer) -> None:
         epilog="\b\nExamples:\n  perdure up\n  perdure up --app shop.workflows --workers 4",
     )(up)
     app.command(epilog="\b\nExample:\n  perdure ps --json")(ps)
+    app.command(epilog="\b\nExample:\n  perdure aside --json")(aside)
 
 
 def up(
@@ -158,6 +159,51 @@ def ps(
     rows = list(_rows(tree, now_ms, 0))
     columns = ("NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY")
     output.show(output.table(columns, rows, right=("PID", "RESTARTS", "UP", "MEMORY")))
+
+
+def aside(
+    data: Annotated[
+        str, typer.Option(metavar="DIR", help="The node's data directory.")
+    ] = DATA_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show commands that made the engine fail: they changed nothing and were set aside.
+
+    Each is a defect of the engine, or damage. Read from the store; no node need run.
+    """
+    from pathlib import Path
+
+    from perdure.store.protocol import StoreError
+    from perdure.store.sqlite import SqliteReader
+
+    try:
+        reader = SqliteReader(Path(data))
+    except StoreError as problem:
+        raise output.fail(str(problem), output.NOT_FOUND) from None
+    kept = reader.asides()
+    reader.close()
+    if as_json:
+        output.emit([_aside_view(row) for row in kept])
+        return
+    rows = [
+        (row.command, row.workflow_id or "-", row.times, row.error.rstrip().rpartition("\n")[2])
+        for row in kept
+    ]
+    output.show(output.table(("COMMAND", "WORKFLOW", "TIMES", "ERROR"), rows, right=("TIMES",)))
+
+
+def _aside_view(row: Any) -> dict[str, Any]:
+    from base64 import b64encode
+
+    return {
+        "command": row.command,
+        "workflow_id": row.workflow_id or None,
+        "times": row.times,
+        "first_ms": row.first_ms,
+        "last_ms": row.last_ms,
+        "error": row.error,
+        "body": None if row.body is None else b64encode(row.body).decode("ascii"),
+    }
 
 
 def _root_of(endpoint: str) -> str:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from perdure.core.batch import Aside, Batch, Source, Unfit
 from perdure.core.chain import next_hash
 from perdure.core.change import Change, StoredEvent
 from perdure.core.commands import (
@@ -48,43 +49,8 @@ from perdure.core.traits import TRAITS, slim, stored
 
 EXECUTIONS_KEPT = 20_000
 _REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat)
-
-
-class Source(Protocol):
-    """Where the ledger finds what it does not hold."""
-
-    def load(self, workflow_id: str) -> Execution | None:
-        """The execution as of the newest commit, or None."""
-        ...
-
-    def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
-        """The event that closed this activity, or None."""
-        ...
-
-    def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
-        """The event made by the operator's command with this request id, or None."""
-        ...
-
-
-class Aside(msgspec.Struct, frozen=True):
-    """A command that made the core raise: it changed nothing and is kept for inspection."""
-
-    command: Command
-    error: str
-
-
-class Batch(msgspec.Struct):
-    """One drained batch, judged.
-
-    `change` None: nothing to write, the answers speak of what is durable.
-    """
-
-    n: int  # The commit that the answers depend on.
-    change: Change | None
-    answers: list[AnyAnswer]  # In the order of the commands.
-    closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
-    aside: list[Aside]
-    dead_letters: bool = False  # Whether it may change what is dead.
+# What a value that is no text or no number brings about: an id, or what a row is made of.
+_OF_VALUES = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 
 
 class _Draft:
@@ -142,12 +108,13 @@ class Ledger:
         self._jitter = jitter
         self._dlq_after_attempts = dlq_after_attempts
         self._executions: dict[str, Execution] = {}
+        self._unread: Exception | None = None  # Why the source could not be read.
 
     def execution(self, workflow_id: str) -> Execution | None:
         """The execution as of the last commit, or None. Not to be changed."""
         found = self._executions.get(workflow_id)
         if found is None:
-            found = self._source.load(workflow_id)
+            found = self._read(self._source.load, workflow_id)
             # What has ended is not kept: it only goes on by being removed, by the store.
             if found is not None and found.is_open:
                 self._executions[workflow_id] = found
@@ -156,13 +123,29 @@ class Ledger:
     def judge(self, commands: Iterable[Command], now_ms: int) -> Batch:
         """All that follows from `commands`, in this order, at `now_ms`.
 
-        Memory has moved on when it returns.
+        Memory has moved on when it returns. Raises Unfit, and what the source raises.
         """
         draft = _Draft()
         answers = [self._judge_one(draft, command, now_ms) for command in commands]
-        change = self._change(draft, now_ms) if draft.groups else None
+        try:
+            change = self._change(draft, now_ms) if draft.groups else None
+        except Exception as cause:
+            raise Unfit(f"a batch of {len(answers)} commands: {cause}") from cause
         n = self.n if change is None else change.n
         return Batch(n, change, answers, draft.closings, draft.aside, draft.dead_letters)
+
+    def forget(self, ready: int) -> None:
+        """A batch came to nothing: begin again with what the source has, where `ready` tasks wait
+        for a worker.
+        """
+        self._executions.clear()
+        self.ready = ready
+
+    def set_aside(self, command: Command) -> Batch:
+        """While an error is being handled that this command alone has brought: what to answer."""
+        draft = _Draft()
+        answer = self._set_aside(draft, command)
+        return Batch(self.n, None, [answer], {}, draft.aside)
 
     def committed(self, batch: Batch) -> None:
         """`batch.change` is durable."""
@@ -202,9 +185,14 @@ class Ledger:
         """
         following = command.following
         assert following is not None
-        execution = self.execution(workflow_id)
-        facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
-        fits = execution is not None and foresees(execution, command, facts)
+        try:
+            execution = self.execution(workflow_id)
+            facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
+            fits = execution is not None and foresees(execution, command, facts)
+        except Exception as problem:
+            if problem is self._unread:
+                raise
+            return self._set_aside(draft, command)
         alone = CompleteActivity(command.token, command.result, command.at_ms if fits else 0)
         was_n = 0 if execution is None else execution.last_event_id
         answer = self._judge_as(draft, workflow_id, alone, address, now_ms)
@@ -226,7 +214,9 @@ class Ledger:
     ) -> AnyAnswer:
         try:
             decision = self._decide(draft, workflow_id, command, address, now_ms)
-        except Exception:  # noqa: BLE001 - kept for inspection, and answered
+        except Exception as problem:
+            if problem is self._unread:
+                raise
             return self._set_aside(draft, command)
         if decision.records:
             # A start that was accepted before has no records, and is answered as it was.
@@ -263,17 +253,32 @@ class Ledger:
         )
         return decide(self.execution(workflow_id), command, facts)
 
+    def _read(self, read: Callable[..., Any], *of: str) -> Any:
+        """What the source has. Where it fails, the command at hand is not to blame; where a row of
+        it makes no sense, what concerns that row is.
+        """
+        try:
+            return read(*of)
+        except _OF_VALUES:
+            raise
+        except Exception as problem:
+            self._unread = problem
+            raise
+
     def _closing_event(self, draft: _Draft, workflow_id: str, activity_id: str) -> Record | None:
         found = draft.closing.get((workflow_id, activity_id))
-        return found or self._source.closing_event(workflow_id, activity_id)
+        return found or self._read(self._source.closing_event, workflow_id, activity_id)
 
     def _requested_event(self, draft: _Draft, workflow_id: str, request_id: str) -> Record | None:
         found = draft.requested.get((workflow_id, request_id))
-        return found or self._source.requested_event(workflow_id, request_id)
+        return found or self._read(self._source.requested_event, workflow_id, request_id)
 
-    @staticmethod
-    def _set_aside(draft: _Draft, command: Command) -> Refusal:
-        draft.aside.append(Aside(command, traceback.format_exc()))
+    def _set_aside(self, draft: _Draft, command: Command) -> Refusal:
+        address = getattr(command, "address", None)
+        if isinstance(command, _REPORTS):
+            address = unseal(command.token, self.key)
+        workflow_id = getattr(command if address is None else address, "workflow_id", "")
+        draft.aside.append(Aside(command, traceback.format_exc(), workflow_id))
         return Refusal("INTERNAL", "the command made the engine fail; it changed nothing")
 
     # --- records ------------------------------------------------------------

@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from perdure.core.chain import GENESIS
 from perdure.core.change import Change
+from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.store import rules
 from perdure.store.memory_changes import Stored, apply, check, decode_activity
 from perdure.store.protocol import (
+    AsideRow,
     CommitRow,
+    Contradiction,
     Opened,
     StoreError,
     WorkflowFilter,
@@ -33,6 +38,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.asides: dict[bytes, AsideRow] = {}
         self.key = os.urandom(rules.KEY_BYTES)
         self.epoch = 0
         self.boot: rules.Boot | None = None
@@ -145,13 +151,34 @@ class MemoryWriter:
         try:
             with store.lock:
                 rules.check_link(change, self._epoch, store.newest())
-                check(store.executions, change)
-                ended = store.keep(change)
+                ended = self._put(change)
                 self._tidy(change.at_ms, TIMES_ADDED * ended, TIMES_ADDED)
+        except Contradiction:
+            raise
         except BaseException:
             self._is_over = True
             raise
         self._tell(change.n, change.hash)
+
+    def _put(self, change: Change) -> int:
+        try:
+            check(self._store.executions, change)
+            return self._store.keep(change)
+        except Exception as cause:
+            text = f"commit {change.n} contradicts the store: {cause}"
+            raise Contradiction(text) from cause
+
+    def set_aside(self, rows: Sequence[AsideRow]) -> None:
+        """Keep these, at most ASIDES_MAX in all: what is kept already counts once more."""
+        store = self._owned()
+        with store.lock:
+            rules.check_owner(self._epoch, store.newest())
+            for row in rows:
+                known = store.asides.pop(row.digest, row)
+                times = row.times if known is row else known.times + 1
+                if len(store.asides) < ASIDES_MAX:
+                    kept = msgspec.structs.replace(row, times=times, first_ms=known.first_ms)
+                    store.asides[row.digest] = kept
 
     def retain(self, retention: Retention) -> None:
         """Keep closed workflows and old commits so long; without it, for ever."""
@@ -315,6 +342,12 @@ class MemoryReader:
                 found.append(stored.bare())
                 last_seq = stored.seq
         return found, None
+
+    def asides(self) -> list[AsideRow]:
+        """What was set aside, the newest last."""
+        store = self._read()
+        with store.lock:
+            return list(store.asides.values())
 
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
         """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first."""

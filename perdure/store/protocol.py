@@ -7,7 +7,7 @@ connections), for gateway and projections; each call is one short read transacti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -32,6 +32,13 @@ class NoRoom(StoreError):
 
 class DiskFailed(StoreError):
     """The disk failed a read, a write or a sync. What was being written may be there or not."""
+
+
+class Contradiction(StoreError):
+    """A change that the rows there can't take. Nothing of it was written, and the writer goes on.
+
+    Who acts: history, which finds out whose fault it is.
+    """
 
 
 class EpochLost(StoreError):
@@ -67,6 +74,22 @@ class CommitRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stall_ms: int = 0
 
 
+class AsideRow(msgspec.Struct, frozen=True, gc=False):
+    """A command that made history fail, kept for inspection; what comes again counts.
+
+    `body` is the command, encoded; None where it is too large to be kept. `error`: a traceback.
+    """
+
+    digest: bytes
+    command: str  # The name of its kind.
+    workflow_id: str
+    body: bytes | None
+    error: str
+    first_ms: int
+    last_ms: int
+    times: int = 1
+
+
 class WorkflowFilter(msgspec.Struct, frozen=True):
     """What a list is narrowed to; None matches all."""
 
@@ -99,10 +122,11 @@ class Writer(Protocol):
     def commit(self, change: Change) -> None:
         """Make `change` durable; returns after the sync.
 
-        Raises EpochLost, NoRoom, DiskFailed, another StoreError or the driver's error.
+        Raises Contradiction, EpochLost, NoRoom, DiskFailed, another StoreError or the driver's
+        error.
 
-        After any error the writer must not be used again. The outcome is unknown, except that after
-        EpochLost and a plain StoreError nothing was written.
+        After any error but Contradiction the writer must not be used again. The outcome is unknown,
+        except that after EpochLost and a plain StoreError nothing was written.
         """
         ...
 
@@ -141,6 +165,13 @@ class Writer(Protocol):
         """Take away a part of what is over its time at `now_ms`; whether there was any.
 
         For when nothing else is committed. Raises as `commit` does.
+        """
+        ...
+
+    def set_aside(self, rows: Sequence[AsideRow]) -> None:
+        """Keep these, at most ASIDES_MAX in all: what is kept already counts once more.
+
+        A transaction of its own. Raises as `commit` does, but for Contradiction.
         """
         ...
 
@@ -207,6 +238,10 @@ class Reader(Protocol):
         """
         ...
 
+    def asides(self) -> list[AsideRow]:
+        """What was set aside, the newest last."""
+        ...
+
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
         """(workflow_id, workflow_type, activity) of every dead letter."""
         ...
@@ -217,8 +252,10 @@ class Reader(Protocol):
 
 
 __all__ = [
+    "AsideRow",
     "Change",
     "CommitRow",
+    "Contradiction",
     "DiskFailed",
     "EpochLost",
     "NoRoom",

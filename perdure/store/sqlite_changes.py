@@ -19,6 +19,14 @@ _INSERT_COMMIT = (
     "INSERT INTO commits (n, epoch, at_ms, previous_hash, hash, body, stall_ms)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
+# What says something about the rows, or about what was to become one.
+_STATEMENT_ERRORS = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+)
 _INSERT_EXECUTION = (
     f"INSERT INTO executions (seq, {', '.join(sqlite_rows.EXECUTION_COLUMNS)})"
     f" VALUES (?, {', '.join('?' * len(sqlite_rows.EXECUTION_COLUMNS))})"
@@ -69,6 +77,13 @@ class Seqs(dict[str, int]):
 def write_row(connection: apsw.Connection, row: CommitRow) -> None:
     """A commit's own row, for one that changes nothing else."""
     connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
+
+
+def is_contradiction(cause: Exception) -> bool:
+    """Whether `write` failed because of what it was to write, and not of the disk."""
+    if isinstance(cause, apsw.Error):
+        return isinstance(cause, _STATEMENT_ERRORS)
+    return type(cause) is StoreError or not isinstance(cause, OSError | MemoryError | StoreError)
 
 
 def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:

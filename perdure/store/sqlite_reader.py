@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 
 from perdure.core.state import Activity, ActivityState, Execution, Status
-from perdure.store import rules, sqlite_rows, sqlite_schema
-from perdure.store.protocol import CommitRow, StoreError, WorkflowFilter
+from perdure.store import rules, sqlite_asides, sqlite_rows, sqlite_schema
+from perdure.store.protocol import AsideRow, CommitRow, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
 
@@ -100,6 +100,10 @@ class SqliteReader:
         found = sqlite_rows.select_executions(self._connection(), conditions, bindings, limit + 1)
         next_page = rules.page_token(found[limit - 1][0]) if len(found) > limit else None
         return [execution for _, execution in found[:limit]], next_page
+
+    def asides(self) -> list[AsideRow]:
+        """What was set aside, the newest last."""
+        return sqlite_asides.load(self._connection())
 
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
         """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first.

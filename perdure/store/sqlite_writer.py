@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
@@ -13,9 +13,11 @@ from perdure.core.change import Change
 from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import rules, sqlite_changes, sqlite_rows, sqlite_schema, witness
+from perdure.store import rules, sqlite_asides, sqlite_changes, sqlite_rows, sqlite_schema, witness
 from perdure.store.protocol import (
+    AsideRow,
     CommitRow,
+    Contradiction,
     DiskFailed,
     NoRoom,
     Opened,
@@ -63,6 +65,7 @@ class SqliteWriter:
         self._vfs = vfs
         self._witness: witness.Witness | None = None
         self._connection: apsw.Connection | None = None
+        self._seqs: sqlite_changes.Seqs
         self._epoch = 0
         self._is_over = False
         self._log_pages = 0
@@ -114,8 +117,8 @@ class SqliteWriter:
     def commit(self, change: Change) -> None:
         """Make `change` durable; returns after the sync. Raises EpochLost, StoreError, apsw.Error.
 
-        After any error the writer takes nothing more. The outcome is unknown, except that after
-        EpochLost and StoreError nothing was written.
+        After any error but Contradiction the writer takes nothing more. The outcome is unknown,
+        except that after EpochLost and StoreError nothing was written.
         """
         connection = self._owned()
         try:
@@ -123,17 +126,17 @@ class SqliteWriter:
                 connection.execute("BEGIN IMMEDIATE")
             reached(CrashPoint.STORE_TRANSACTION_BEGUN)
             rules.check_link(change, self._epoch, sqlite_rows.load_newest(connection))
-            ended = sqlite_changes.write(connection, self._seqs, change)
+            ended = self._write(connection, change)
             if self._tidying.is_due(change.at_ms):
                 self._tidying.remove(change.at_ms, TIMES_ADDED * ended)
                 self._tidying.prune(change.at_ms, TIMES_ADDED)
             reached(CrashPoint.STORE_ALL_WRITTEN_NOT_COMMITTED)
             connection.execute("COMMIT")
+        except Contradiction:
+            raise
         except BaseException as cause:
             began = connection.in_transaction
             self._give_up(cause)
-            if isinstance(cause, apsw.ConstraintError):
-                raise StoreError(f"commit {change.n} contradicts the store: {cause}") from cause
             meaning = self._meaning(cause, was_locked=not began)
             if meaning is None:
                 raise
@@ -141,6 +144,33 @@ class SqliteWriter:
         reached(CrashPoint.STORE_COMMITTED_NOT_WITNESSED)
         self._note(change.n, change.hash)
         reached(CrashPoint.STORE_WITNESSED_NOT_RETURNED)
+
+    def _write(self, connection: apsw.Connection, change: Change) -> int:
+        try:
+            return sqlite_changes.write(connection, self._seqs, change)
+        except Exception as cause:
+            if not sqlite_changes.is_contradiction(cause):
+                raise
+            connection.execute("ROLLBACK")
+            self._seqs = sqlite_changes.Seqs(connection)
+            text = f"commit {change.n} contradicts the store: {cause}"
+            raise Contradiction(text) from cause
+
+    def set_aside(self, rows: Sequence[AsideRow]) -> None:
+        """Keep these, at most ASIDES_MAX in all: what is kept already counts once more."""
+        connection = self._owned()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            rules.check_owner(self._epoch, sqlite_rows.load_newest(connection))
+            sqlite_asides.put(connection, rows)
+            connection.execute("COMMIT")
+        except BaseException as cause:
+            began = connection.in_transaction
+            self._give_up(cause)
+            meaning = self._meaning(cause, was_locked=not began)
+            if meaning is None:
+                raise
+            raise meaning from cause
 
     def retain(self, retention: Retention) -> None:
         """Keep closed workflows and old commits so long; without it, for ever."""

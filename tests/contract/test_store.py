@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from perdure.core.chain import GENESIS, next_hash
+from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import CommitBody, decode_body
-from perdure.store.protocol import EpochLost, StoreError
+from perdure.store.protocol import AsideRow, Contradiction, EpochLost, StoreError
 from tests.contract.conftest import (
     BOOT_MS,
     WALL_MS,
@@ -205,7 +206,7 @@ def test_a_change_with_one_wrong_part_leaves_nothing(store, parts):
         "timers_closed": [("taken", 1)],
     }
     change = line.change(**{name: rows + parts.get(name, []) for name, rows in good.items()})
-    with pytest.raises(StoreError):
+    with pytest.raises(Contradiction):
         line.writer.commit(change)
     reader = store.reader()
     assert reader.newest() == 3
@@ -213,11 +214,44 @@ def test_a_change_with_one_wrong_part_leaves_nothing(store, parts):
     assert reader.events("good", 0, 10, 1_000) == []
     assert reader.execution("taken") == execution("taken", timers={1: WALL_MS})
     assert len(reader.events("taken", 0, 10, 1_000)) == 2
-    again = Line(store, "history.2")
-    again.commit(**good)
+    # Nothing happened, so the same writer goes on.
+    line.commit(**good)
     assert reader.execution("good") == execution(
         "good", activities={"a": activity()}, timers={1: WALL_MS}
     )
+
+
+# --- what was set aside --------------------------------------------------------
+def aside(digest: bytes, at_ms: int = 5, error: str = "Bug: first") -> AsideRow:
+    return AsideRow(digest, "GrantLease", "w", b"body", error, at_ms, at_ms)
+
+
+def test_what_made_history_fail_is_kept_and_counted_when_it_comes_again(store):
+    line = Line(store)
+    assert store.reader().asides() == []
+    line.writer.set_aside([aside(b"1"), aside(b"2")])
+    line.writer.set_aside([aside(b"1", 9, "Bug: then")])
+    assert store.reader().asides() == [
+        aside(b"2"),
+        AsideRow(b"1", "GrantLease", "w", b"body", "Bug: then", 5, 9, 2),
+    ]
+    line.commit()
+
+
+def test_of_a_flood_of_what_makes_history_fail_the_first_are_kept(store):
+    line = Line(store)
+    line.writer.set_aside([aside(n.to_bytes(2, "big")) for n in range(ASIDES_MAX)])
+    line.writer.set_aside([aside(b"new"), aside(bytes(2), 7)])
+    kept = {row.digest: row.times for row in store.reader().asides()}
+    assert (len(kept), b"new" in kept, kept[bytes(2)]) == (ASIDES_MAX, False, 2)
+
+
+def test_who_lost_its_epoch_sets_nothing_aside(store):
+    line = Line(store)
+    Line(store, "history.2")
+    with pytest.raises(StoreError):
+        line.writer.set_aside([aside(b"1")])
+    assert store.reader().asides() == []
 
 
 # --- the end -----------------------------------------------------------------

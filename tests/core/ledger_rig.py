@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 from perdure.core import commands as c
+from perdure.core.batch import Batch
 from perdure.core.ids import Address, Session, seal
-from perdure.core.ledger import Batch, Ledger
+from perdure.core.ledger import Ledger
 from perdure.core.records import ActivityOptions, Record, decode_body
 from perdure.core.state import Activity, Execution
 from perdure.failures import Failure

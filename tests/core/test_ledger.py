@@ -1,9 +1,8 @@
-"""The ledger: batches, what raises, repeats over restarts, and what a commit writes."""
+"""The ledger: batches, repeats over restarts, and what a commit writes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,102 +39,6 @@ def rig(store: Any) -> Any:
 
 def code(answer: object) -> str:
     return answer.code if isinstance(answer, c.Refusal) else ""
-
-
-# --- a command that makes the core raise -------------------------------------
-class Bug(Exception):
-    pass
-
-
-def break_decide(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[Any], bool]) -> None:
-    real = ledger_module.decide
-
-    def decide(execution: Any, command: Any, facts: Any) -> Any:
-        if is_bad(command):
-            raise Bug("in decide")
-        return real(execution, command, facts)
-
-    monkeypatch.setattr(ledger_module, "decide", decide)
-
-
-def break_evolve(monkeypatch: pytest.MonkeyPatch, is_bad: Callable[[Any], bool]) -> None:
-    """The fold raises behind each bad record, which by then has changed half of the state."""
-    real = ledger_module.evolve
-
-    def evolve(execution: Any, record: Any, n: int = 0) -> Any:
-        real(execution, record, n)
-        if is_bad(record):
-            raise Bug("in evolve")
-        return execution
-
-    monkeypatch.setattr(ledger_module, "evolve", evolve)
-
-
-def test_a_command_that_makes_decide_raise_is_internal_and_the_others_go_through(rig, monkeypatch):
-    break_decide(monkeypatch, lambda command: getattr(command, "workflow_id", "") == "bad")
-    batch = rig.judge(rig.start("w1"), rig.start("bad"), rig.start("w2"))
-    assert [code(answer) for answer in batch.answers] == ["", "INTERNAL", ""]
-    (aside,) = batch.aside
-    assert aside.command.workflow_id == "bad"
-    assert "in decide" in aside.error
-    rig.commit(batch)
-    rig.open()
-    known = [rig.ledger.execution(one) is not None for one in ("w1", "bad", "w2")]
-    assert known == [True, False, True]
-
-
-def test_a_command_that_makes_the_fold_raise_changes_nothing(rig, monkeypatch):
-    rig.schedule("a")
-    before = rig.writer.load("w")
-    with monkeypatch.context() as broken:
-        break_evolve(broken, lambda record: isinstance(record, r.LeaseGranted))
-        batch = rig.judge(rig.grant_of("a"), rig.start("w2"))
-        assert [code(answer) for answer in batch.answers] == ["INTERNAL", ""]
-        assert "in evolve" in batch.aside[0].error
-        rig.commit(batch)
-    assert rig.execution() == before
-    assert rig.activity().lease is None
-    assert rig.writer.load("w") == before
-    assert [group.workflow_id for group in decode_body(batch.change.body).groups] == ["w2"]
-    # And it is not poisoned: once the bug is gone the same command goes through.
-    assert rig.ask(rig.grant_of("a")) == c.Done()
-
-
-def test_a_fold_that_raises_leaves_what_the_batch_did_before_to_that_workflow(rig, monkeypatch):
-    rig.schedule("a")
-    with monkeypatch.context() as broken:
-        break_evolve(broken, lambda record: isinstance(record, r.HeartbeatRecorded))
-        grant = rig.grant_of("a")
-        address = Address("w", "a", 1, 1)
-        beat = c.RecordHeartbeat(rig.token(address), 1, b"mx", True)
-        done = c.CompleteActivity(rig.token(address), b"mr")
-        answers = rig.ask(grant, beat, done)
-    assert [code(answer) for answer in answers] == ["", "INTERNAL", ""]
-    assert rig.execution() == rig.writer.load("w")
-    assert [type(record) for record in rig.records()] == [r.LeaseGranted, r.ActivityTaskCompleted]
-
-
-def test_a_start_whose_fold_raises_leaves_no_workflow(rig, monkeypatch):
-    def begin(workflow_id: str, started: Any) -> Any:
-        raise Bug("in begin")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ledger_module, "begin", begin)
-        batch = rig.judge(rig.start())
-    assert code(batch.answers[0]) == "INTERNAL"
-    assert batch.change is None
-    rig.commit(batch)
-    assert rig.ledger.execution("w") is None
-    assert rig.ask(rig.start()) == c.Started()
-
-
-def test_the_count_of_waiting_tasks_is_not_moved_by_what_raises(rig, monkeypatch):
-    rig.schedule("a")
-    before = rig.ledger.ready
-    with monkeypatch.context() as broken:
-        break_evolve(broken, lambda record: isinstance(record, r.LeaseGranted))
-        rig.ask(rig.grant_of("a"))
-    assert rig.ledger.ready == before
 
 
 # --- batches -----------------------------------------------------------------

@@ -113,7 +113,8 @@ class HurtNode(RealNode):
         self.ledger.execute("CREATE TABLE calls (key, attempt, pid)")
         self.ledger.execute("CREATE TABLE effects (key PRIMARY KEY)")
         settings: dict[str, Any] = {"workers": 2, "slots": 6, **options}
-        settings["environment"] = {"HURT_LEDGER": str(directory / "ledger.db")}
+        ledger = {"HURT_LEDGER": str(directory / "ledger.db")}
+        settings["environment"] = {**ledger, **options.get("environment", {})}
         super().__init__(directory, apps=(app,), python_path=str(APPS), **settings)
 
     def stop(self) -> None:

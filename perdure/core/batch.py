@@ -1,0 +1,54 @@
+"""What the ledger reads from, and what it makes of a batch of commands."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from perdure.core.change import Change
+from perdure.core.commands import AnyAnswer, Command
+from perdure.core.records import Record
+from perdure.core.state import Execution
+
+
+class Source(Protocol):
+    """Where the ledger finds what it does not hold."""
+
+    def load(self, workflow_id: str) -> Execution | None:
+        """The execution as of the newest commit, or None."""
+        ...
+
+    def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
+        """The event that closed this activity, or None."""
+        ...
+
+    def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
+        """The event made by the operator's command with this request id, or None."""
+        ...
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """A command that made the core raise: it changed nothing and is kept for inspection."""
+
+    command: Command
+    error: str  # A traceback.
+    workflow_id: str = ""  # Empty where it names none, or not one of this store's.
+
+
+class Unfit(Exception):
+    """What a batch adds up to can't be made a commit; the cause says why. Who acts: history."""
+
+
+class Batch(msgspec.Struct):
+    """One drained batch, judged.
+
+    `change` None: nothing to write, the answers speak of what is durable.
+    """
+
+    n: int  # The commit that the answers depend on.
+    change: Change | None
+    answers: list[AnyAnswer]  # In the order of the commands.
+    closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
+    aside: list[Aside]
+    dead_letters: bool = False  # Whether it may change what is dead.
