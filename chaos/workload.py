@@ -13,13 +13,15 @@ from pathlib import Path
 
 from perdure import activity, workflow
 from perdure.clock import boottime_ms
-from perdure.demo import Ledger, open_ledger
+from perdure.demo import Ledger, chance, open_ledger
 from perdure.policy import RetryPolicy
 
 PATIENT = RetryPolicy(initial_ms=20, backoff=2.0, max_interval_ms=500, max_attempts=1_000)
 HEARTBEAT_MS = 1_500
 LEASE_MS = 2_500
 BEAT_S = 0.1
+PARKED = "parked"
+MIXED_EFFECTS = 7
 
 
 class Step:
@@ -90,6 +92,54 @@ async def steady(steps: int, work_ms: int, ledger: str) -> list[str]:
             await workflow.execute_activity(step, work_ms, ledger, activity_id=f"step-{number}")
         )
     return receipts
+
+
+# --- mixed: something for every actor to lose -------------------------------------------
+@activity.define(retry=PATIENT, start_to_close_ms=60_000)
+def shaky_step(fail_rate: float, work_ms: int, ledger: str, seed: int) -> str:
+    """Fails before its effect, after it, or not at all, as seed, key and attempt say."""
+    step = Step(ledger)
+    luck = chance(seed, step.key, step.attempt)
+    time.sleep(work_ms / 2_000)
+    if luck < fail_rate / 2:
+        raise step.failed("before its effect")
+    receipt = step.apply()
+    time.sleep(work_ms / 2_000)
+    if luck < fail_rate:
+        raise step.failed("after its effect")
+    return step.returned(receipt)
+
+
+@activity.define(retry=RetryPolicy(initial_ms=20, max_interval_ms=50, max_attempts=2))
+def parked_step(ledger: str) -> str:
+    """Fails at its first two grants, and so is parked; succeeds when it is redriven."""
+    step = Step(ledger)
+    if activity.fence() <= 2:
+        raise step.failed("Parked")
+    return step.returned(step.apply())
+
+
+@workflow.define(name="Mixed")
+async def mixed(fail_rate: float, work_ms: int, ledger: str, seed: int) -> list[str]:
+    """Steps side by side, a timer, heartbeats, a dead letter that needs an operator."""
+
+    async def shaky(*names: str) -> list[str]:
+        calls = [
+            workflow.execute_activity(
+                shaky_step, fail_rate, work_ms, ledger, seed, activity_id=name
+            )
+            for name in names
+        ]
+        return list(await asyncio.gather(*calls))
+
+    receipts = await shaky("first-1", "first-2", "first-3")
+    await asyncio.sleep(0.3)
+    receipts.append(
+        await workflow.execute_activity(beating_step, 3 * work_ms, ledger, activity_id="beating")
+    )
+    receipts.append(await workflow.execute_activity(parked_step, ledger, activity_id=PARKED))
+    await asyncio.gather(asyncio.sleep(0.1), asyncio.sleep(0.2))
+    return [*receipts, *await shaky("last-1", "last-2")]
 
 
 # --- poison ---------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from chaos.drill_kit.arena import Arena
 from chaos.drill_kit.base import Drill, Options
-from chaos.drill_kit.load import Load, Start, flaky
+from chaos.drill_kit.load import Load, Start, flaky, mixed
 from chaos.drill_kit.perform import perform
 from chaos.drill_kit.report import EXIT_CODES, Report, Spread, Verdict, spread
 from chaos.drill_kit.timeline import Fault
@@ -47,6 +47,7 @@ __all__ = [
     "Start",
     "Verdict",
     "flaky",
+    "mixed",
     "perform",
     "spread",
 ]

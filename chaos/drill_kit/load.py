@@ -4,6 +4,7 @@ as it grows, deliveries that a kill caused, and reports with the tokens of dead 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import msgspec
 
 from chaos import history_audit
 from chaos.ledger_audit import LedgerFile, Run
+from chaos.workload import MIXED_EFFECTS, PARKED
 from perdure.errors import (
     FailedPrecondition,
     NotFound,
@@ -28,6 +30,7 @@ COUNT_EVERY_S = 0.3
 PAGE = 1_000
 PAUSE_S = 0.02
 SETTLE_S = 20.0
+REDRIVE_EVERY_S = 0.4
 STALE_AT_ONCE = 10
 STALE_TIMEOUT_MS = 2_000
 
@@ -37,12 +40,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     The argument `ledger`, the path of the ledger's file, is added. `effects`: how many effects one
     workflow has at its end. `returns_receipts`: whether it returns the receipts of its effects.
+    `parks`: the activities of it that may be parked; to be redriven (see Load.redrive).
     """
 
     type: str
     arguments: dict[str, Any]
     effects: int
     returns_receipts: bool = True
+    parks: tuple[str, ...] = ()
 
 
 def flaky(*, activities: int = 8, fail_rate: float = 0.4, work_ms: int = 200, seed: int) -> Start:
@@ -54,6 +59,12 @@ def flaky(*, activities: int = 8, fail_rate: float = 0.4, work_ms: int = 200, se
         "seed": seed,
     }
     return Start(type="FlakyDemo", arguments=arguments, effects=activities)
+
+
+def mixed(*, fail_rate: float = 0.3, work_ms: int = 150, seed: int) -> Start:
+    """Workflows with something for every actor to lose: see chaos.workload."""
+    arguments = {"fail_rate": fail_rate, "work_ms": work_ms, "seed": seed}
+    return Start(type="Mixed", arguments=arguments, effects=MIXED_EFFECTS, parks=(PARKED,))
 
 
 class Load:
@@ -87,6 +98,8 @@ class Load:
         self._redelivered: set[int] = set()
         self._cut_off: dict[int, Fault] = {}
         self._stale: deque[Run] = deque()
+        self.redriven = 0
+        self._redriven_at = 0.0
         self._counted_at = 0.0
         self._counted = False  # Whether all that was submitted has been asked for since.
         self._running: set[str] = set()
@@ -115,6 +128,7 @@ class Load:
                 **self.start.arguments,
             )
             self.ids.append(workflow_id)
+            self.parks |= {history_audit.key_of(workflow_id, name) for name in self.start.parks}
             self._counted = False
         if count is None:
             self.arena.say(f"{len(self.ids)} workflows started")
@@ -122,6 +136,17 @@ class Load:
     def top_up(self) -> None:
         """Starts as many workflows as have ended, so that the load goes on as it began."""
         self.submit(max(0, self.completed + self._count - len(self.ids)))
+
+    def redrive(self) -> None:
+        """Redrives what is parked and may be, every now and then; nobody else does."""
+        if not self.start.parks or time.monotonic() - self._redriven_at < REDRIVE_EVERY_S:
+            return
+        self._redriven_at = time.monotonic()
+        with contextlib.suppress(PerdureError):
+            for letter in self._impatient.list_dead_letters(limit=PAGE).dead_letters:
+                with contextlib.suppress(NotFound):
+                    self._impatient.redrive_dead_letter(letter.workflow_id, letter.activity_id)
+                    self.redriven += 1
 
     def done(self) -> bool:
         """Whether every effect that is wanted is there."""
@@ -154,6 +179,7 @@ class Load:
             self._saw(run)
         self.effects = self.ledger.effects_count()
         self._report_stale()
+        self.redrive()
         self._count_completed()
         progress = self.arena.progress
         progress.bar("workflows", self.completed, max(len(self.ids), self._count))

@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from chaos.drill_kit import Arena, Drill, Fault, Load, Options, flaky, spread
+from chaos.drill_kit import Arena, Drill, Fault, Load, Options, mixed, spread
 from chaos.drill_kit.kills import TICK_S, bring_up, kill_role
 from chaos.drill_kit.lanes import CORE
 from chaos.harness import NodeProcess, flat
@@ -52,9 +52,11 @@ def plan(options: Options) -> list[Blow]:
 def run(arena: Arena) -> bool:
     """Whether each role was hit while activities were in progress, and each came back."""
     options = arena.options
-    node = arena.node(only_ours=True, slots=max(24, options.workflows + 4))
+    node = arena.node(
+        only_ours=True, apps=("chaos.workload",), slots=max(24, options.workflows + 4)
+    )
     bring_up(arena, node)
-    load = arena.load(node, flaky(seed=options.seed))
+    load = arena.load(node, mixed(seed=options.seed))
     load.submit()
     back, hit = _Back(arena, node), set()
     blows = plan(options)
@@ -70,6 +72,7 @@ def run(arena: Arena) -> bool:
         _work(load, back, 0.1)
     load.await_end()
     back.figures()
+    arena.figures["dead letters redriven"] = load.redriven
     twice = any(count > 1 for count in load.ledger.asked().values())
     return twice and hit >= {blow.role for blow in blows}
 
@@ -141,7 +144,7 @@ class _Back:
 
 DRILL = Drill(
     name="actors",
-    does="each core actor is SIGKILLed again and again while flaky workflows run",
+    does="each core actor is SIGKILLed again and again while all sorts of work goes on",
     inconclusive="an actor was not hit at work, or nothing was delivered twice",
     run=run,
     defaults=Options(workflows=20, kills=25),

@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from chaos.drill_kit import Arena, Drill, Load, Options, flaky
+from chaos.drill_kit import Arena, Drill, Load, Options, mixed
 from chaos.drill_kit.kills import SIGKILL, TICK_S, bring_up
 from chaos.drill_kit.timeline import NODE
 from chaos.harness import NodeProcess
@@ -43,9 +43,11 @@ def plan(options: Options) -> list[Blow]:
 
 def run(arena: Arena) -> bool:
     """Whether a death cut off work that was run again."""
-    node = arena.node(only_ours=True, slots=max(24, arena.options.workflows + 4))
+    node = arena.node(
+        only_ours=True, apps=("chaos.workload",), slots=max(24, arena.options.workflows + 4)
+    )
     bring_up(arena, node)
-    load = arena.load(node, flaky(activities=4, fail_rate=0.2, seed=arena.options.seed))
+    load = arena.load(node, mixed(seed=arena.options.seed))
     load.submit()
     blows = plan(arena.options)
     for number, blow in enumerate(blows):
@@ -57,6 +59,7 @@ def run(arena: Arena) -> bool:
         _strike(arena, node, load, blow)
         arena.progress.bar("node kills", number + 1, len(blows), colour="red")
     load.await_end()
+    arena.figures["dead letters redriven"] = load.redriven
     return load.redelivered > 0
 
 
