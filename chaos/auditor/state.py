@@ -135,6 +135,7 @@ class Workflow:
         "is_partial",
         "last_event_id",
         "last_wake_id",
+        "newest_ms",
         "request_id",
         "requests",
         "started_ms",
@@ -159,6 +160,7 @@ class Workflow:
         # what follows from a wrong record is not reported as well.
         self.faults: dict[str, int] = {}
         self.workflow_type = ""
+        self.newest_ms = 0  # The instant of the newest event.
         self.task_queue = ""
         self.started_ms = 0
         self.started_n = 0
