@@ -42,7 +42,9 @@ COVERAGE: dict[int, Coverage] = {
         (HISTORY, TABLES),
         "no answer, and no epoch of the table, is of a commit beyond the log's end",
     ),
-    10: Coverage("batches are atomic", (LOG,), "a commit is one row, of one instant but for results"),
+    10: Coverage(
+        "batches are atomic", (LOG,), "a commit is one row, of one instant (results apart)"
+    ),
     11: Coverage(
         "state is the fold",
         (LOG, TABLES),

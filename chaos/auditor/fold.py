@@ -179,7 +179,8 @@ def _was_foreseen(fold: Fold, workflow: Workflow, record: Record) -> bool:
     if record[0] != TASK_COMPLETED or record[STARTED_MS_AT] is None:
         return False
     at_ms: int = record[2]
-    return max(record[STARTED_MS_AT], workflow.newest_ms) <= at_ms <= fold.at_ms
+    granted_ms: int = record[STARTED_MS_AT]
+    return max(granted_ms, workflow.newest_ms) <= at_ms <= fold.at_ms
 
 
 def _started(fold: Fold, workflow: Workflow, record: Record) -> None:
