@@ -111,7 +111,9 @@ class LeaseKeeper(Proposer):
 
     def on_sessions(self, message: Sessions) -> None:
         """End the leases of the dead."""
-        self._mind.sessions(message)
+        # The node's processes share a boot clock; from it to history's is what Welcome said.
+        died = tuple((ordinal, at_ms + self.base_ms) for ordinal, at_ms in message.died)
+        self._mind.sessions(msgspec.structs.replace(message, died=died))
 
     def on_sync(self, session: Session, message: Sync, now_ms: int) -> None:
         """Learn what a worker holds."""

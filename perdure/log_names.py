@@ -25,6 +25,7 @@ class LogName(StrEnum):
     CHILD_EXITED = "child.exited"
     CHILD_FAILED = "child.failed"  # It can't begin, and a restart would not change that.
     CHILD_SILENT = "child.silent"  # It does not answer, and is killed for it.
+    CHILD_LATE = "child.late"  # It does not become ready, and is killed for it.
     CHILD_KILLED = "child.killed"  # It did not stop in its time.
     CONTROL_UNREADABLE = "control.unreadable"
     CONTROL_UNROUTABLE = "control.unroutable"
@@ -54,6 +55,7 @@ class LogName(StrEnum):
     WORKER_TOO_LARGE = "worker.too_large"
     WORKER_REFUSED = "worker.refused"  # A report was not accepted.
     WORKER_FENCED = "worker.fenced"  # By its own clock an attempt has lost its lease.
+    WORKER_WORN_OUT = "worker.worn_out"  # Too many threads are stuck: it ends.
     WORKER_TASK_EXIT = (
         "worker.task_exit"  # A task on the activities' loop raised SystemExit or such.
     )

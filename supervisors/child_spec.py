@@ -15,6 +15,7 @@ from supervisors.strategy import Strategy
 
 SILENCE_MS = 5_000
 HISTORY_SILENCE_MS = 60_000
+READY_WITHIN_MS = 60_000
 
 
 class InvalidTree(ValueError):
@@ -53,7 +54,9 @@ class ChildSpec:
 
     `shutdown_ms`: how long it may take to stop in order before it is killed. `silence_ms`: how long
     it may leave pings unanswered once it is ready before it is killed; None: it is watched as a
-    process only. `on_demand`: it is there only while it is wanted, and nobody waits for it.
+    process only. `ready_within_ms`: how long it may take to serve, once all before it do, before it
+    is killed, which counts as a crash. `on_demand`: it is there only while it is wanted, and nobody
+    waits for it.
     """
 
     id: str
@@ -62,6 +65,7 @@ class ChildSpec:
     restart: Restart = Restart.PERMANENT
     shutdown_ms: int = 1_000
     silence_ms: int | None = SILENCE_MS
+    ready_within_ms: int = READY_WITHIN_MS
     on_demand: bool = False
 
 
@@ -116,6 +120,8 @@ def _check(spec: SupervisorSpec, seen: set[str]) -> None:
             raise InvalidTree(f"{child.id}: a process is no supervisor")
         if child.shutdown_ms < 0:
             raise InvalidTree(f"{child.id}: shutdown_ms must be >= 0")
+        if child.ready_within_ms < 1:
+            raise InvalidTree(f"{child.id}: ready_within_ms must be >= 1")
         if child.silence_ms is not None and child.silence_ms < 1:
             raise InvalidTree(f"{child.id}: silence_ms must be >= 1 or None")
 

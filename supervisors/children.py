@@ -42,6 +42,8 @@ class Child:
     started_wall_ms: int = 0
     ready_at_ms: int | None = None
     liveness: Liveness | None = None
+    beginning: Liveness | None = None  # Counts the time that it takes to become ready.
+    is_late: bool = False
     awaits_pong: bool = False
     kill_at_ms: int | None = None
     remote_workers: tuple[str, ...] = ()  # The gateway's: the workers from elsewhere.
@@ -55,6 +57,8 @@ class Child:
         self.has_said_hello = False
         self.ready_at_ms = None
         self.liveness = None
+        self.beginning = None
+        self.is_late = False
         self.awaits_pong = False
         self.kill_at_ms = None
         self.remote_workers = ()

@@ -46,6 +46,7 @@ from supervisors.supervisor import (
     SupervisorStopped,
 )
 from supervisors.timers import Timers
+from supervisors.watching import Watch
 
 # A child that can't begin says why and exits; its exit may be seen before its words.
 LAST_WORDS_MS = 20
@@ -89,7 +90,7 @@ class Node:
         self._storage = StorageFailures()
         on_demand = [spec.id for spec in processes(tree) if spec.on_demand]
         self._pool = QuarantinePool(on_demand)
-        self._pings = 0
+        self._watch = Watch(self._children, self._control, self._log)
         self._poller = zmq.Poller()
         for source in (self._control.socket, self._wake, signals.fd):
             self._poller.register(source, zmq.POLLIN)
@@ -108,7 +109,7 @@ class Node:
         self._log.info(LogName.NODE_STARTING, data_dir=str(self._files.data_dir))
         self._top = Supervisor.start(self._tree, self._ask)
         self._top.tell(Begin())
-        self._timers.after(PING_MS, self._ping)
+        self._timers.after(PING_MS, self._look)
         while not self._is_finished:
             self._turn()
         return self._exit_code, self._reason
@@ -186,6 +187,7 @@ class Node:
             return
         reached(CrashPoint.SUPERVISOR_CHILD_STARTED_NOT_RECORDED)
         child.handle = handle
+        child.beginning = Liveness(limit_ms=child.spec.ready_within_ms, now_ms=boottime_ms())
         self._by_fd[handle.fd] = child
         self._poller.register(handle.fd, zmq.POLLIN)
         self._log.info(
@@ -255,7 +257,13 @@ class Node:
         any restart.
         """
         name, session, was_peer = child.spec.id, child.session, child.is_peer
-        exit_ = Exit(id=name, exit_code=code, ready_at_ms=child.ready_at_ms, at_ms=boottime_ms())
+        exit_ = Exit(
+            id=name,
+            exit_code=code,
+            ready_at_ms=child.ready_at_ms,
+            at_ms=boottime_ms(),
+            was_late=child.is_late,
+        )
         self._control.forget(child.incarnation)
         inbox = child.endpoint.removeprefix("ipc://")
         child.reset()
@@ -361,29 +369,12 @@ class Node:
 
     def _on_pong(self, sender: str) -> None:
         child = self._current(sender.rpartition(".")[0], sender)
-        if child is not None and child.liveness is not None:
-            child.awaits_pong = False
-            child.liveness.heard()
+        if child is not None:
+            self._watch.answered(child)
 
-    def _ping(self) -> None:
-        self._timers.after(PING_MS, self._ping)
-        self._pings += 1
-        now_ms = boottime_ms()
-        for child in self._children.values():
-            if child.liveness is None or child.handle is None or child.state is not State.RUNNING:
-                continue
-            in_disk_sleep = child.awaits_pong and child.handle.is_in_disk_sleep()
-            if child.liveness.look(now_ms=now_ms, in_disk_sleep=in_disk_sleep):
-                self._log.error(
-                    LogName.CHILD_SILENT,
-                    child=child.spec.id,
-                    pid=child.handle.pid,
-                    silent_ms=child.liveness.silent_ms,
-                )
-                child.handle.kill()
-                continue
-            child.awaits_pong = True
-            self._control.send(child.incarnation, [links.Ping(self._pings)])
+    def _look(self) -> None:
+        self._timers.after(PING_MS, self._look)
+        self._watch.look(boottime_ms())
 
     # --- the end ------------------------------------------------------------
     def _on_signal(self) -> None:

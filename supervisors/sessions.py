@@ -11,6 +11,9 @@ from perdure.core.ids import Session
 from perdure.core.limits import DEATH_ECHO_MS
 from perdure.core.links import Sessions
 
+# Of so many of the newest dead it is said when they died.
+DIED_KEPT = 100
+
 
 class LocalSessions:
     """Which sessions of this node start live. `source` is the node's name."""
@@ -20,6 +23,7 @@ class LocalSessions:
         self._highest = 0
         self._live: set[int] = set()
         self._dead: dict[int, int] = {}  # Ordinal: when it is taken out at the latest.
+        self._died: dict[int, int] = {}  # Ordinal: when its end was seen, of the newest.
 
     def open(self) -> Session:
         """The session of a worker that is about to be started."""
@@ -29,6 +33,9 @@ class LocalSessions:
 
     def died(self, session: Session, now_ms: int) -> int:
         """The worker is dead; when `expire` will take its session out."""
+        self._died[session.ordinal] = now_ms
+        if len(self._died) > DIED_KEPT:
+            del self._died[next(iter(self._died))]
         self._dead[session.ordinal] = now_ms + DEATH_ECHO_MS
         return self._dead[session.ordinal]
 
@@ -49,4 +56,5 @@ class LocalSessions:
 
     def message(self) -> Sessions:
         """The set as scheduler and lease keeper are told it."""
-        return Sessions(self._source, self._highest, tuple(sorted(self._live)))
+        died = tuple(one for one in self._died.items() if one[0] not in self._live)
+        return Sessions(self._source, self._highest, tuple(sorted(self._live)), died)

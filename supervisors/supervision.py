@@ -52,12 +52,16 @@ Action = Start | Stop | GiveUp | Done
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """A child has ended. `exit_code` None: unknown; `ready_at_ms` None: it never was ready."""
+    """A child has ended. `exit_code` None: unknown; `ready_at_ms` None: it never was ready.
+
+    `was_late`: it was killed because it did not become ready in its time.
+    """
 
     id: str
     exit_code: int | None
     ready_at_ms: int | None
     at_ms: int
+    was_late: bool = False
 
 
 class Supervision:
@@ -135,7 +139,7 @@ class Supervision:
             self._never_ready.add(exit.id)
         else:
             self._never_ready.discard(exit.id)
-        if exit.exit_code == -signal.SIGKILL:
+        if exit.exit_code == -signal.SIGKILL and not exit.was_late:
             is_loop = is_kill_loop(ready_at_ms=exit.ready_at_ms, again_unready=again_unready)
             self._crashes[exit.id] = self._crashes[exit.id] + 1 if is_loop else 0
             wait_ms = delay_ms(self._crashes[exit.id], KILLED_DELAY_MAX_MS)

@@ -196,6 +196,11 @@ class ScriptRunner(Runner):
         """None that anybody waits for."""
         return 0
 
+    @property
+    def stuck(self) -> int:
+        """There are no threads."""
+        return 0
+
     def start(self, attempt: Attempt, done: Done) -> None:
         """Run the script of this attempt."""
         task, process = attempt.task, self._process

@@ -51,6 +51,9 @@ def worker(
 
     --app and --queue can be repeated. The worker looks for modules in the working directory first.
     """
+    from perdure.worker.stopping import Stopping
+
+    stopping = Stopping()  # Before anything that takes its time.
     from perdure.streams import protect_streams
     from perdure.wire_checks import check_name
     from perdure.worker.main import run_external
@@ -68,6 +71,7 @@ def worker(
             tuple(queue or ("default",)),
             grace_ms=grace_ms,
             log_json=not sys.stderr.isatty(),
+            stopping=stopping,
         )
     raise typer.Exit(code)
 

@@ -66,7 +66,7 @@ class LeaseKeeping:
         self._sessions.sync(session, message, now_ms)
 
     def sessions(self, message: Sessions) -> None:
-        """A source's live sessions."""
+        """A source's live sessions. `died` is on history's clock."""
         self._sessions.sessions(message)
 
     def gateway(self, incarnation: str, now_ms: int) -> None:

@@ -84,7 +84,9 @@ class LeaseSessions:
         if session.is_local and session.source != self._node:
             self._table.end(lease, NODE_RESTART)
         elif self._sets.is_dead(session) or (earlier_are_dead and self._is_past(session)):
-            self._table.end(lease, WORKER_DIED)
+            died_ms = self._sets.died_ms(session)
+            came_late = died_ms is not None and lease.granted_ms >= died_ms
+            self._table.end(lease, UNDELIVERED if came_late else WORKER_DIED)
 
     def _is_past(self, session: Session) -> bool:
         source = session.source

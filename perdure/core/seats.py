@@ -38,14 +38,20 @@ def is_lost(seen_n: int, heard_ms: int, task_n: int, sent_ms: int) -> bool:
 class SessionSets:
     """The newest set of live sessions of every source."""
 
-    __slots__ = ("_sets",)
+    __slots__ = ("_died", "_sets")
 
     def __init__(self) -> None:
         self._sets: dict[str, tuple[int, frozenset[int]]] = {}
+        self._died: dict[str, dict[int, int]] = {}
 
     def put(self, message: Sessions) -> None:
         """A source's set, whole. An older one of the same source never comes later."""
         self._sets[message.source] = (message.highest, frozenset(message.live))
+        self._died[message.source] = dict(message.died)
+
+    def died_ms(self, session: Session) -> int | None:
+        """When the end of a dead session was seen, on its source's clock; None: not known."""
+        return self._died.get(session.source, {}).get(session.ordinal)
 
     def is_dead(self, session: Session) -> bool:
         """True when a set of its source reaches the session and lacks it; else it may be alive."""
@@ -64,7 +70,7 @@ class SessionSets:
     def forget_gateways(self, but: str) -> None:
         """Drop the sets of earlier gateways."""
         for source in [s for s in self._sets if s.startswith(GATEWAY_SOURCE) and s != but]:
-            del self._sets[source]
+            del self._sets[source], self._died[source]
 
 
 class Given:

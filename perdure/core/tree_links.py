@@ -76,11 +76,15 @@ class SessionDone(Message, frozen=True, tag=77):
 class Sessions(Message, frozen=True, tag=78):
     """A source's full set of live sessions: a lease of this source up to `highest` that is not in
     it has ended.
+
+    `died`: (ordinal, CLOCK_BOOTTIME in ms) of those that ended lately and are not in it, as their
+    end was seen: whatever was given to them after that has reached nobody.
     """
 
     source: str
     highest: int
     live: tuple[int, ...]
+    died: tuple[tuple[int, int], ...] = ()
 
 
 class Stop(Message, frozen=True, tag=79):

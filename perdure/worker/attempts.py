@@ -69,6 +69,11 @@ class Runner:
         return self._loop.running
 
     @property
+    def stuck(self) -> int:
+        """How many threads are in code that was given up and does not return."""
+        return self._threads.stuck
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing of a user's code runs that was given up."""
         return not (self._threads.stuck or self._loop.running)

@@ -6,13 +6,11 @@ import gc
 import os
 import re
 import secrets
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Sequence
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import psutil
 import zmq
@@ -28,12 +26,13 @@ from perdure.worker import guard
 from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
+from perdure.worker.stopping import Stopping, leave
 
 SLOTS_DEFAULT = 100
 QUEUES_DEFAULT = ("default",)
 GRACE_MS_DEFAULT = 5_000
 EXIT_BAD_INPUT = 2
-EXIT_AT_ONCE = 1
+EXIT_WORN_OUT = 3  # Too many threads are stuck in code that does not return.
 HASH_SEED = "PYTHONHASHSEED"
 # Threads that compute hand the interpreter over this often, so that the main loop gets its turn.
 SWITCH_SECONDS = 0.001
@@ -101,10 +100,11 @@ def main(boot: Boot) -> None:
     gateway = GatewayLink(context, boot.workers_endpoint)
     worker = Worker(config, gateway, inbox, control=control)
     is_quiet = worker.run()
+    code = EXIT_WORN_OUT if worker.is_worn_out else 0
     worker.close()
     context.term()
-    if not (is_quiet and _only_daemons()):
-        _exit(0)
+    if code or not (is_quiet and _only_daemons()):
+        leave(code)
 
 
 def run_external(
@@ -117,15 +117,19 @@ def run_external(
     worker_id: str | None = None,
     grace_ms: int = GRACE_MS_DEFAULT,
     log_json: bool = True,
+    stopping: Stopping | None = None,
 ) -> int:
     """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.
 
     `endpoint` is a node's public one, found as by `perdure.Client` where it is not given. A second
     signal ends the process at once. InvalidArgument where an application can't be loaded,
     Unavailable where no node answers. With PYTHONHASHSEED unset, the process executes itself again
-    with it set, so that sets of texts have one order.
+    with it set, so that sets of texts have one order. `stopping`: where the caller minds the
+    signals already.
     """
+    stopping = stopping or Stopping()
     if HASH_SEED not in os.environ:
+        stopping.hold()
         os.environ[HASH_SEED] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     logs.configure(log_json)
@@ -147,14 +151,15 @@ def run_external(
     inbox = Inbox()
     gateway = GatewayLink(context, client.worker_endpoint())
     worker = Worker(config, gateway, inbox, locator=Locator(client.worker_endpoint, inbox))
-    _stop_on_signals(worker, inbox, grace_ms)
+    stopping.attach(lambda: inbox.post(worker.stop, grace_ms))
     is_quiet = worker.run()
+    code = EXIT_WORN_OUT if worker.is_worn_out else 0
     worker.close()
     client.close()
     context.term()
     if not (is_quiet and _only_daemons()):
-        _exit(0)
-    return 0
+        leave(code)
+    return code
 
 
 def _config(
@@ -196,40 +201,7 @@ def _own_name() -> str:
     return f"{host[:64] or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
-def _stop_on_signals(worker: Worker, inbox: Inbox, grace_ms: int) -> None:
-    told = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
-            _exit(EXIT_AT_ONCE)
-        told = True
-        inbox.post(worker.stop, grace_ms)
-
-    owner = os.getpid()
-
-    def forked() -> None:
-        # A process that an activity forks is ended by SIGTERM like any other.
-        if os.getpid() != owner:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    os.register_at_fork(after_in_child=forked)
-
-
 def _only_daemons() -> bool:
     """Whether the end of the interpreter has nobody to wait for."""
     mine = threading.current_thread()
     return all(thread.daemon or thread is mine for thread in threading.enumerate())
-
-
-def _exit(code: int) -> NoReturn:
-    """End without waiting for threads that may never end."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # Nobody reads it any more.
-    os._exit(code)

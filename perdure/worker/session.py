@@ -36,6 +36,7 @@ SEEK_AGAIN_MS = 2_000
 WORKFLOW_SLOTS = 500
 # The supervisor allows a worker its grace and 500 ms more.
 GOODBYE_MS = 250
+WORN_OUT_GRACE_MS = 5_000
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +101,7 @@ class Worker:
             config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
         )
         self._stalls = Stalls()
+        self.is_worn_out = False  # It ends because too many of its threads are stuck.
         self.activities = Activities(
             self._runner, config.slots, self._asks, gateway, self.workflows
         )
@@ -240,6 +242,11 @@ class Worker:
             for entry in self._asks.due(now_ms):
                 self._gateway.send(entry.dest, entry.message)
         self.activities.due(now_ms)
+        if self._runner.stuck > limits.STUCK_THREADS_MAX and not self.is_worn_out:
+            # They can't be ended but with the process; whoever runs it starts it anew.
+            logs.logger().error(LogName.WORKER_WORN_OUT, threads=self._runner.stuck)
+            self.is_worn_out = True
+            self.stop(WORN_OUT_GRACE_MS, now_ms)
         replays_ms = self.workflows.replays.next_ms()
         if replays_ms is not None and now_ms >= replays_ms:
             self.workflows.replays.watch(now_ms)

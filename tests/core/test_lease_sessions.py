@@ -82,6 +82,21 @@ def test_a_grant_that_comes_after_the_death_ends_too(history, keeper):
     assert keeper.proposed == [c.EndLease(address, "worker_died")]
 
 
+def test_what_was_granted_after_the_death_was_seen_reached_nobody_and_is_not_charged(
+    history, keeper
+):
+    before = lease(history)
+    history.now_ms += 10
+    after = lease(history, name="later")
+    keeper.mind.sessions(Sessions(NODE, 1, (), ((1, history.now_ms),)))
+    assert keeper.proposed == [
+        c.EndLease(before, "worker_died"),
+        c.EndLease(after, "undelivered"),
+    ]
+    keeper.carry_out()
+    assert history.executions["later"].activities["a"].attempt == 1
+
+
 def test_an_end_carries_the_details_that_were_not_committed(history, keeper):
     address = lease(history)
     keeper.mind.table.heartbeat("x", seal(address, history.key), 3, b"m3", True, 1_000)

@@ -344,6 +344,15 @@ def test_a_hung_actor_is_killed_and_replaced(data):
         assert node.stop()[0] == 0
 
 
+def test_a_child_that_does_not_become_ready_in_its_time_is_killed_and_started_again(data):
+    (data / "scheduler.behave").write_text("never ready")
+    with StubNode(data, ready_within_ms=900) as node:
+        late = node.until("child.late")
+        assert late["child"] == "scheduler"
+        (data / "scheduler.behave").unlink()
+        node.until_ready()
+
+
 def test_a_child_that_does_not_stop_in_its_time_is_killed(data):
     (data / "scheduler.behave").write_text("ignore stop")
     with StubNode(data, shutdown_ms=100) as node:

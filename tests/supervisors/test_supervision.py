@@ -192,3 +192,12 @@ def test_at_a_shutdown_nothing_is_started_on_demand_and_what_runs_is_stopped():
     s.demand(frozenset({"q2"}))
     assert s.shutdown() == [Stop("q2"), Stop("a")]
     assert s.demand(frozenset({"q1", "q2"})) == []
+
+
+def test_a_kill_because_it_did_not_become_ready_counts_as_a_crash():
+    s = supervision("a")
+    late = Exit(id="a", exit_code=-9, ready_at_ms=None, at_ms=1, was_late=True)
+    for _ in range(5):
+        [action] = s.exited(late)
+        assert isinstance(action, Start)
+    assert isinstance(s.exited(late)[0], GiveUp)

@@ -374,6 +374,22 @@ def test_the_slot_of_code_that_does_not_listen_is_free_and_its_report_dropped(no
     assert node.command(CompleteActivity, Done()).token == "t3"
 
 
+def test_a_worker_with_too_many_threads_that_do_not_return_ends_and_says_so(
+    node, task, monkeypatch
+):
+    monkeypatch.setattr(limits, "STUCK_THREADS_MAX", 1)
+    worker = node.worker(activities=ALL, slots=1)
+    for number in range(2):
+        later["begun"].clear()
+        node.say(task(f"t{number}", "wait"))
+        assert later["begun"].wait(PATIENCE_S)
+        assert not worker.is_worn_out
+        node.say(links.CancelTask(f"t{number}", "stale"))
+    node.sync(lambda sync: sync.draining)
+    node.next(links.WorkerBye)
+    assert worker.is_worn_out
+
+
 @pytest.mark.parametrize("kind", ["until_cancelled", "until_cancelled_async"])
 @pytest.mark.parametrize("bound", ["lease_ms", "attempt_ms"])
 def test_an_attempt_knows_by_its_own_clock_when_it_has_lost_its_lease(node, task, kind, bound):

@@ -229,6 +229,26 @@ def test_a_worker_elsewhere_has_a_fixed_hash_seed_and_stops_on_sigterm(node, tas
 
 
 @pytest.mark.process
+def test_a_worker_elsewhere_that_is_told_to_stop_while_it_begins_ends_in_order(public, app):
+    (app / "shop.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    process = start(EXTERNAL, public[0], app)
+    assert process.wait(PATIENCE_MS / 1000) == 0
+
+
+@pytest.mark.process
+def test_a_signal_that_comes_while_a_worker_executes_itself_again_is_not_lost(app):
+    again = "from perdure.worker.stopping import Stopping; Stopping(); raise SystemExit(9)"
+    code = f"""
+        import os, signal, sys
+        from perdure.worker.stopping import Stopping
+        Stopping().hold()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.execv(sys.executable, [sys.executable, "-c", {again!r}])
+    """
+    assert start(code, "", app).wait(PATIENCE_MS / 1000) == 0
+
+
+@pytest.mark.process
 def test_a_second_signal_ends_a_worker_elsewhere_at_once(node, task, external):
     node.sync()
     node.say(task("t1", "naps"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.lease_keeper import LeaseKeeper
+from perdure.clock import boottime_ms
 from perdure.core import commands as c
 from perdure.core.ids import Address, Session, seal
 from perdure.core.links import Answer, CancelTask, Heartbeat, Sessions, Sync, pack_session
@@ -54,6 +55,14 @@ def test_a_dead_sessions_lease_ends(around):
     around.say("root", Sessions("node.1", 1, ()))
     [ask] = around.asked()
     assert ask.command == c.EndLease(Address("w", "a", 1, 1), "worker_died")
+
+
+def test_when_a_session_died_is_said_on_the_boot_clock(around):
+    lease(around)
+    around.begin()
+    around.say("root", Sessions("node.1", 1, (), ((1, boottime_ms() - 60_000),)))
+    [ask] = around.asked()
+    assert ask.command == c.EndLease(Address("w", "a", 1, 1), "undelivered")
 
 
 def test_a_set_heard_before_the_state_was_read_counts(around):

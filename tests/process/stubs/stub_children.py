@@ -58,7 +58,8 @@ def main(boot: Boot) -> None:
         zmq.Context.instance().term()
         os._exit(2)
     send(links.ChildHello(boot.role, boot.incarnation, os.getpid(), boot.inbox_endpoint))
-    send(links.ChildReady(boot.role, boot.incarnation))
+    if how != "never ready":
+        send(links.ChildReady(boot.role, boot.incarnation))
     if how == "crash after ready":
         socket.close()
         zmq.Context.instance().term()

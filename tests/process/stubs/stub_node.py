@@ -22,6 +22,7 @@ def tree(options: dict) -> SupervisorSpec:
             id=name,
             start="stub_children:main",
             silence_ms=options.get("silence_ms", 60_000),
+            ready_within_ms=options.get("ready_within_ms", 60_000),
             shutdown_ms=options.get("shutdown_ms", 1_000),
         )
         for name in options.get("actors", ("history", "scheduler", "gateway"))
