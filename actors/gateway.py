@@ -147,7 +147,8 @@ class Gateway(ClientSide):
         self.base_ms = welcome.base_ms
         if self._reader is None:
             self._reader = self.host.reader(self.boot.data_dir)
-        if self._history != welcome.incarnation:
+        # A history without room has no epoch of its own at first, and dropped what workers said.
+        if (self._history, self._workers.epoch) != (welcome.incarnation, welcome.epoch):
             self._history = welcome.incarnation
             self._workers.history_changed(welcome.incarnation, welcome.epoch)
         # A hello makes history forget our watches: one that was late took those since with it.

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
 
+from actors import history_answers
 from actors.hiring import HIRING, checked, tasks
+from actors.history_waiting import AGAIN_MS, Waiting, take_over, wait
 from actors.host import Host
 from actors.mailbox import Mailbox, run
 from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
 from perdure.core.commands import (
-    AnyAnswer,
-    Closed,
     CompleteActivity,
     CompleteWorkflowTask,
     Done,
@@ -54,15 +54,16 @@ from perdure.core.links import (
     Watch,
     Welcome,
 )
-from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
+from perdure.core.records import WorkflowFailed
 from perdure.core.state import Status
 from perdure.crash_points import CrashPoint, reached
-from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.log_names import LogName
 from perdure.store.asides import aside_row
 from perdure.store.protocol import (
     Contradiction,
     DiskFailed,
+    NoRoom,
+    Opened,
     Retention,
     StoreBehind,
     StoreError,
@@ -70,6 +71,7 @@ from perdure.store.protocol import (
 )
 
 EXIT_COMMIT_FAILED = 71
+EXIT_NO_ROOM = 72
 EXIT_STORE_UNUSABLE = 2
 EXIT_STORE_BEHIND = 6
 
@@ -123,23 +125,33 @@ class History(Mailbox):
         self._late: dict[str, list[Feed]] = {}  # What the patient have not been sent yet.
         self._late_ms: int | None = None
         self._beat_ms = 0
+        self._reserve_bytes: int = boot.options.get("reserve_bytes", 0)
+        self._waiting: Waiting | None = None  # While there is no room for an epoch.
 
     def on_begin(self) -> None:
         """Take the store over.
 
-        Nobody is answered before this epoch's first commit is on the disk.
+        Nobody is answered before this epoch's first commit is on the disk, but readers where there
+        is no room for it.
         """
-        host = self.host
         try:
-            self._writer = host.writer(self.boot.data_dir)
-            opened = self._writer.open_epoch(
-                self.boot.incarnation, host.wall_ms(), host.boot_id(), host.boottime_ms()
-            )
-        except DiskFailed:
-            self._disk_failed(0)
+            self._writer, opened = take_over(self, self._reserve_bytes)
+            if opened is None and self._waiting is None:
+                self._waiting = wait(self)
+        except DiskFailed as error:
+            self._end(error, 0)
         except StoreError as error:
             is_behind = isinstance(error, StoreBehind)
             self.fail(EXIT_STORE_BEHIND if is_behind else EXIT_STORE_UNUSABLE, str(error))
+        if opened is not None:
+            self._go_on(opened)
+        elif self._waiting is not None:
+            self.base_ms = self._waiting.there.base_ms
+            self.ready()
+
+    def _go_on(self, opened: Opened) -> None:
+        """There is an epoch: decide from now on."""
+        host = self.host
         reached(CrashPoint.HISTORY_EPOCH_OPENED_NOT_READY)
         self.stalls.sum_ms = opened.stall_ms
         options = self.boot.options
@@ -159,10 +171,21 @@ class History(Mailbox):
         self._writer.retain(
             Retention(options.get("retention_ms", RETENTION_MS), options.get("audit_ms", AUDIT_MS))
         )
+        self._look_for_room()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.close()
+            self._beat_ms = 0  # Now, for those who wait.
+            for sender, head, message in waiting.kept:
+                self.on_message(sender, head, message)
         self.ready()
 
     def on_message(self, sender: str, head: bytes, message: Any) -> None:
         """Keep it for the end of the drain: the whole batch is judged at once."""
+        if not self._epoch:
+            if self._waiting is not None:
+                self._waiting.take(sender, head, message)
+            return
         match message:
             case Ask(command=command):
                 asked = _Asked(sender, head, message)
@@ -188,6 +211,8 @@ class History(Mailbox):
 
     def on_drained(self, now_ms: int) -> None:
         """Judge and commit all that came in, then let the answers go."""
+        if not self._epoch:
+            return
         self._ledger.stall_ms = self.stalls.sum_ms
         for sender, hello in self._hellos:
             self._greet(sender, hello)
@@ -207,6 +232,10 @@ class History(Mailbox):
 
     def on_timer(self, now_ms: int) -> None:
         """Repeat the newest number; look after what the store keeps, and its log."""
+        if not self._epoch:
+            self._beat_ms = now_ms + AGAIN_MS
+            self.on_begin()  # There may be room by now.
+            return
         if self._late_ms is not None:
             self._send_late()
         if now_ms < self._beat_ms:
@@ -216,10 +245,21 @@ class History(Mailbox):
             self.send(follower, Newest(self._ledger.n, sent, self.stalls.sum_ms))
         self.flush()
         try:
+            self._look_for_room()
             self._writer.tidy(now_ms)
             self._writer.maybe_checkpoint()
-        except Exception:  # noqa: BLE001 - as for a commit
-            self._disk_failed(self._ledger.n)
+        except Exception as error:  # noqa: BLE001 - as for a commit
+            self._end(error, self._ledger.n)
+
+    def _look_for_room(self) -> None:
+        """Whether new work is refused from now on."""
+        if self._writer.is_short() != bool(self._ledger.full):
+            text = (
+                f"less than reserve_bytes ({self._reserve_bytes}) is free on the disk of"
+                f" {self.boot.data_dir}; new work is refused until there is room"
+            )
+            self._ledger.full = "" if self._ledger.full else text
+            self.log.warning(LogName.LITTLE_ROOM, refuses_new_work=bool(self._ledger.full))
 
     def on_orderly_stop(self, grace_ms: int) -> None:
         """Everything acknowledged is on the disk already."""
@@ -257,8 +297,8 @@ class History(Mailbox):
                 self._commit_singly(asked, now_ms)
                 return
             batch = self._ledger.set_aside(asked[0].ask.command)
-        except Exception:  # noqa: BLE001 - whatever it was, the outcome is unknown
-            self._disk_failed(self._ledger.n + 1)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown
+            self._end(error, self._ledger.n + 1)
         if batch.aside:
             self._set_aside(batch.aside, now_ms)
         self._ledger.committed(batch)
@@ -305,15 +345,13 @@ class History(Mailbox):
             )
         try:
             self._writer.set_aside([aside_row(aside, now_ms) for aside in asides])
-        except Exception:  # noqa: BLE001 - as for a commit
-            self._disk_failed(self._ledger.n + 1)
+        except Exception as error:  # noqa: BLE001 - as for a commit
+            self._end(error, self._ledger.n + 1)
 
-    def _disk_failed(self, n: int) -> NoReturn:
-        """While an error is being handled: unknown, not refused. Answer nobody, and never use this
-        connection again.
-        """
-        self.log.exception(LogName.COMMIT_FAILED, n=n)
-        self.host.exit(EXIT_COMMIT_FAILED)
+    def _end(self, error: Exception, n: int) -> NoReturn:
+        """Unknown, not refused: answer nobody, and never use this connection again."""
+        self.log.error(LogName.COMMIT_FAILED, n=n, exc_info=error)
+        self.host.exit(EXIT_NO_ROOM if isinstance(error, NoRoom) else EXIT_COMMIT_FAILED)
 
     def _publish(self, n: int, body: bytes, dead_letters: bool, now_ms: int) -> None:
         for follower, previous in self._followers.items():
@@ -339,19 +377,13 @@ class History(Mailbox):
     def _look_at_watches(self) -> None:
         for sender, watch in self._new_watches:
             execution = self._ledger.execution(watch.workflow_id)
-            if execution is None:
-                answer: AnyAnswer = _not_found(no_workflow(watch.workflow_id))
-            elif execution.status is Status.REMOVED:
-                answer = _not_found(removed_workflow(watch.workflow_id))
-            elif execution.is_open:
+            answer = history_answers.ended(watch.workflow_id, execution, self._writer.event)
+            if answer is None:
                 if (sender, watch.n) not in self._watched:  # Else it was sent twice.
                     watcher = _Watcher(sender, watch.n)
                     self._watches.setdefault(watch.workflow_id, []).append(watcher)
                     self._watched[sender, watch.n] = watch.workflow_id
                 continue
-            else:
-                raw = self._writer.event(watch.workflow_id, execution.last_event_id)
-                answer = _closed(execution.status, None if raw is None else decode_event(raw))
             self.send(sender, Answer(watch.n, self._ledger.n, answer))
         self._new_watches.clear()
 
@@ -377,24 +409,10 @@ class History(Mailbox):
             watchers = self._watches.pop(workflow_id, None)
             if watchers is None:
                 continue
-            answer = _closed(Status.RUNNING, record)
+            answer = history_answers.closed(Status.RUNNING, record)
             for watcher in watchers:
                 del self._watched[watcher.sender, watcher.n]
                 self.send(watcher.sender, Answer(watcher.n, batch.n, answer))
-
-
-def _not_found(error: NotFound) -> Refusal:
-    return Refusal(error.code, error.message)
-
-
-def _closed(status: Status, event: Record | None) -> AnyAnswer:
-    match event:
-        case WorkflowCompleted(result=result):
-            return Closed(Status.COMPLETED.value, result, None)
-        case WorkflowFailed(failure=failure):
-            return Closed(Status.FAILED.value, None, failure)
-        case _:
-            return Closed(status.value, None, None)
 
 
 def main(boot: Boot) -> None:

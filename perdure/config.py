@@ -19,6 +19,7 @@ from perdure.core.limits import (
     AUDIT_MS_MIN,
     INTEGER_MAX,
     NAME_CHARS_MAX,
+    RESERVE_BYTES,
     RETENTION_MS,
 )
 from perdure.errors import InvalidArgument
@@ -35,6 +36,7 @@ Workers = Annotated[int, msgspec.Meta(ge=0, le=WORKERS_MAX)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
 RetentionMs = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 AuditMs = Annotated[int, msgspec.Meta(ge=AUDIT_MS_MIN, le=INTEGER_MAX)]
+ReserveBytes = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 Module = Annotated[str, msgspec.Meta(min_length=1)]
 Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}$")]
 
@@ -47,6 +49,14 @@ class Durable(msgspec.Struct, frozen=True, kw_only=True):
     dlq_after_attempts: Attempts = DLQ_AFTER_ATTEMPTS_DEFAULT
     retention_ms: RetentionMs = RETENTION_MS
     audit_ms: AuditMs = AUDIT_MS
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """[limits]: with less than `reserve_bytes` free on the disk of its data, a node refuses new
+    work; what it has goes on.
+    """
+
+    reserve_bytes: ReserveBytes = RESERVE_BYTES
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +78,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     durable: Durable = Durable()
+    limits: Limits = Limits()
     node: Node = Node()
     source: str | None = None
 
 
-_TABLES: dict[str, type[msgspec.Struct]] = {"durable": Durable, "node": Node}
+_TABLES: dict[str, type[msgspec.Struct]] = {"durable": Durable, "limits": Limits, "node": Node}
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 
 
@@ -110,6 +121,7 @@ def parse(text: str, source: str, *, inside_project: bool = False) -> Config:
     _refuse_unknown(tables, _TABLES, source, "")
     return Config(
         durable=_table(Durable, tables, "durable", source),
+        limits=_table(Limits, tables, "limits", source),
         node=_table(Node, tables, "node", source),
         source=source,
     )

@@ -37,6 +37,8 @@ class LogName(StrEnum):
     PEER_REFUSED = "peer.refused"  # Of another node start or protocol version.
     COMMIT_SPLIT = "commit.split"  # One of its commands can't be committed: one by one, then.
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
+    NO_ROOM = "history.no_room"  # On its disk: it frees the ballast, or reads only until there is.
+    LITTLE_ROOM = "history.little_room"  # Less than the reserve is free, or no longer.
     COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
     CRASH_POINT_REACHED = "crash_point.reached"  # A test had asked for it; see crash_points.
 

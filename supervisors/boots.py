@@ -78,6 +78,6 @@ class Boots:
         if spec.id == links.SCHEDULER:
             return {"quarantine_max": config.workers}
         if spec.id == links.HISTORY:
-            names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms")
+            names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms", "reserve_bytes")
             return {name: getattr(config, name) for name in names}
         return {}

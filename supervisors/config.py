@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RETENTION_MS
+from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
@@ -29,7 +29,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws;
     None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
-    workflows and its commit log.
+    workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
+    work.
     """
 
     data_dir: str = ".perdure"
@@ -42,6 +43,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     dlq_after_attempts: int = 5
     retention_ms: int = RETENTION_MS
     audit_ms: int = AUDIT_MS
+    reserve_bytes: int = RESERVE_BYTES
     seed: int | None = None
     grace_ms: int = 5_000
     queues: tuple[str, ...] = ("default",)
@@ -56,6 +58,7 @@ def check_config(config: NodeConfig) -> None:
         ("dlq_after_attempts", config.dlq_after_attempts, 1, 2**31),
         ("retention_ms", config.retention_ms, 0, INTEGER_MAX),
         ("audit_ms", config.audit_ms, 0, INTEGER_MAX),
+        ("reserve_bytes", config.reserve_bytes, 0, INTEGER_MAX),
     ):
         if not low <= value <= high:
             raise Refused(EXIT_BAD_INPUT, f"{name} must be {low} to {high}, not {value}")

@@ -115,6 +115,7 @@ def up(
         dlq_after_attempts=settings.durable.dlq_after_attempts,
         retention_ms=settings.durable.retention_ms,
         audit_ms=settings.durable.audit_ms,
+        reserve_bytes=settings.limits.reserve_bytes,
         seed=seed,
         grace_ms=grace_ms,
     )

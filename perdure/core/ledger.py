@@ -97,6 +97,7 @@ class Ledger:
         self.key = key
         # Tasks that wait for a worker, nearly: what the limit on new work looks at.
         self.ready = ready
+        self.full = ""  # Why new work is refused, where its disk is nearly full.
         self._ready_max = ready_max
         self._began_ms = began_ms
         # Sum of all stalls until now: whoever has a clock that can stall keeps it up to date.
@@ -220,11 +221,9 @@ class Ledger:
             return self._set_aside(draft, command)
         if decision.records:
             # A start that was accepted before has no records, and is answered as it was.
-            if self.ready > self._ready_max and type(command) is StartWorkflow:
-                return Refusal(
-                    "RESOURCE_EXHAUSTED",
-                    f"more than {self._ready_max} tasks wait for a worker; try again later",
-                )
+            if (self.ready > self._ready_max or self.full) and type(command) is StartWorkflow:
+                text = f"more than {self._ready_max} tasks wait for a worker; try again later"
+                return Refusal("RESOURCE_EXHAUSTED", self.full or text)
             try:
                 self._apply(draft, workflow_id, decision.records)
             except Exception:  # noqa: BLE001 - likewise

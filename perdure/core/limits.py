@@ -22,6 +22,9 @@ INTEGER_MAX = 2**53
 PAGE_MAX = 1_000
 SHARDS = 1_024
 
+# So much stays free for the reports of work that was taken on.
+RESERVE_BYTES = 64 * 1024 * 1024
+
 # --- counts -----------------------------------------------------------------
 READY_MAX = 100_000
 ASIDES_MAX = 1_000

@@ -139,6 +139,21 @@ class MemoryWriter:
         self._tell(row.n, row.hash)
         return Opened(row.epoch, row.n, row.hash, base_ms, store.key, row.stall_ms)
 
+    def reserve(self, reserve_bytes: int) -> None:
+        """Nothing: there is room."""
+
+    def is_short(self) -> bool:
+        """Never."""
+        return False
+
+    def make_durable(self, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+        """What is there, with the epoch that is over."""
+        store = self._store
+        with store.lock:
+            newest = store.newest()
+            base_ms = rules.base_ms(newest, store.boot, wall_ms, boot_id, boot_ms)
+        return Opened(newest.epoch, newest.n, newest.hash, base_ms, store.key, newest.stall_ms)
+
     def begin(self) -> None:
         """There is nothing to open."""
 

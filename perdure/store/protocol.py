@@ -27,7 +27,12 @@ class StoreBehind(StoreError):
 
 
 class NoRoom(StoreError):
-    """The disk is full. What was being written may be there or not."""
+    """The disk is full. What was being written may be there or not.
+
+    `has_freed`: some room was made since, so that it may go well at once.
+    """
+
+    has_freed = False
 
 
 class DiskFailed(StoreError):
@@ -108,6 +113,23 @@ class Writer(Protocol):
         """Take the store over: commit the next epoch with a full sync.
 
         Raises StoreError with instructions; StoreBehind, NoRoom and DiskFailed are such.
+        """
+        ...
+
+    def reserve(self, reserve_bytes: int) -> None:
+        """Before all else: below so many free bytes `is_short` is true. 0: never."""
+        ...
+
+    def is_short(self) -> bool:
+        """Whether so little room is left that new work should be refused."""
+        ...
+
+    def make_durable(self, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+        """Instead of `open_epoch`, where there is no room for it: sync what is there, write
+        nothing; what may be read by others now, with the epoch that is over. This writer commits
+        nothing.
+
+        Raises as `open_epoch` does.
         """
         ...
 

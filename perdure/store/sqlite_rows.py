@@ -13,7 +13,7 @@ from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
 from perdure.store.protocol import CommitRow
-from perdure.store.rules import Newest
+from perdure.store.rules import Boot, Newest
 
 # In the order of Execution's fields, so that a row is its arguments.
 EXECUTION_COLUMNS = (
@@ -270,6 +270,14 @@ def load_newest(connection: apsw.Connection) -> Newest:
         return Newest(*row)
     n, link = load_base(connection)
     return Newest(0, n, 0, link)
+
+
+def load_boot(connection: apsw.Connection) -> Boot | None:
+    """The clock of the newest epoch; None before the first."""
+    row = connection.execute(
+        "SELECT boot_id, base_ms FROM epochs ORDER BY epoch DESC LIMIT 1"
+    ).fetchone()
+    return None if row is None else Boot(*row)
 
 
 def load_base(connection: apsw.Connection) -> tuple[int, bytes]:

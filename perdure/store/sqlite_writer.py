@@ -13,7 +13,15 @@ from perdure.core.change import Change
 from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import rules, sqlite_asides, sqlite_changes, sqlite_rows, sqlite_schema, witness
+from perdure.store import (
+    rules,
+    sqlite_asides,
+    sqlite_changes,
+    sqlite_log,
+    sqlite_rows,
+    sqlite_schema,
+    witness,
+)
 from perdure.store.protocol import (
     AsideRow,
     CommitRow,
@@ -25,6 +33,7 @@ from perdure.store.protocol import (
     StoreError,
 )
 from perdure.store.retention import TIDY_COMMITS, TIDY_WORKFLOWS, TIMES_ADDED, Retention
+from perdure.store.room import Room
 from perdure.store.sqlite_retention import Tidying
 
 PAGE_BYTES = 4_096
@@ -63,6 +72,8 @@ class SqliteWriter:
         self._data_dir = data_dir
         self._tell = tell
         self._vfs = vfs
+        self._path = data_dir / sqlite_schema.DATABASE_NAME
+        self._room = Room(data_dir)
         self._witness: witness.Witness | None = None
         self._connection: apsw.Connection | None = None
         self._seqs: sqlite_changes.Seqs
@@ -82,9 +93,11 @@ class SqliteWriter:
         if self._connection is not None or self._is_over:
             raise StoreError("this writer has had its epoch; make another writer")
         seen = witness.read(self._data_dir)
-        if not (self._data_dir / sqlite_schema.DATABASE_NAME).exists():
+        if not self._path.exists():
             witness.check(self._data_dir, seen, witness.Seen(0, GENESIS), lambda n: None)
-        connection = self._connection = sqlite_schema.open_for_writing(self._data_dir, self._vfs)
+        elif not self._room.is_enough():
+            raise NoRoom(f"there is no room on the disk of {self._data_dir}; make some")
+        connection = self._open()
         connection.set_wal_hook(self._on_log)
         try:
             self._witness = witness.Witness(self._data_dir)
@@ -101,6 +114,36 @@ class SqliteWriter:
                 raise
             raise meaning from cause
         return opened
+
+    def reserve(self, reserve_bytes: int) -> None:
+        """Before all else: below so many free bytes `is_short` is true. 0: never."""
+        self._room = Room(self._data_dir, reserve_bytes, has_ballast=True)
+
+    def is_short(self) -> bool:
+        """Whether so little room is left that new work should be refused."""
+        return self._room.is_short()
+
+    def make_durable(self, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+        """Instead of `open_epoch`: sync what is there through the VFS, write nothing."""
+        seen = witness.read(self._data_dir)
+        if not self._path.exists():
+            raise StoreError(f"there is no store in {self._data_dir} yet, and no room for one")
+        connection = self._open()
+        try:
+            sqlite_log.sync(connection)
+            newest = sqlite_rows.load_newest(connection)
+            self._check_end(connection, newest, seen)
+            base_ms = rules.base_ms(
+                newest, sqlite_rows.load_boot(connection), wall_ms, boot_id, boot_ms
+            )
+            key = sqlite_rows.load_key(connection)
+        except apsw.Error as cause:
+            raise self._meaning(cause) or cause from cause
+        finally:
+            self._is_over = True
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self.close()
+        return Opened(newest.epoch, newest.n, newest.hash, base_ms, key, newest.stall_ms)
 
     def begin(self) -> None:
         """Open the transaction of the next commit, so that what is read before it is cheap."""
@@ -285,6 +328,14 @@ class SqliteWriter:
             self._witness.close()
 
     # --- within --------------------------------------------------------------
+    def _open(self) -> apsw.Connection:
+        try:
+            self._connection = sqlite_schema.open_for_writing(self._data_dir, self._vfs)
+        except NoRoom as cause:
+            cause.has_freed = self._room.drop()
+            raise
+        return self._connection
+
     def _owned(self) -> apsw.Connection:
         if self._connection is None or self._is_over or not self._epoch:
             raise StoreError("this writer has no epoch, or has failed; make another, open an epoch")
@@ -303,12 +354,8 @@ class SqliteWriter:
         sqlite_schema.prepare(connection, self._data_dir)
         newest = sqlite_rows.load_newest(connection)
         self._check_end(connection, newest, seen)
-        earlier = connection.execute(
-            "SELECT boot_id, base_ms FROM epochs ORDER BY epoch DESC LIMIT 1"
-        ).fetchone()
-        base_ms = rules.base_ms(
-            newest, None if earlier is None else rules.Boot(*earlier), wall_ms, boot_id, boot_ms
-        )
+        earlier = sqlite_rows.load_boot(connection)
+        base_ms = rules.base_ms(newest, earlier, wall_ms, boot_id, boot_ms)
         now_ms = base_ms + boot_ms
         row = rules.epoch_commit(newest, now_ms, incarnation)
         connection.execute(
@@ -377,8 +424,15 @@ class SqliteWriter:
                 " stop that one first"
             )
         if isinstance(cause, apsw.IOError | apsw.FullError):
-            return sqlite_schema.told(cause, self._data_dir / sqlite_schema.DATABASE_NAME)
-        if isinstance(cause, OSError):
+            meaning = sqlite_schema.told(cause, self._path)
+        elif isinstance(cause, OSError):
             kind = NoRoom if sqlite_schema.has_no_room(cause) else DiskFailed
-            return kind(f"cannot write in {self._data_dir}: {cause.strerror}")
-        return None
+            meaning = kind(f"cannot write in {self._data_dir}: {cause.strerror}")
+        elif isinstance(cause, NoRoom):
+            meaning = cause
+        else:
+            return None
+        if isinstance(meaning, NoRoom):
+            # For whoever comes next: this writer is over.
+            meaning.has_freed = self._room.drop()
+        return meaning

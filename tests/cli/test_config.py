@@ -39,7 +39,7 @@ def test_a_pyproject_of_somebody_else_says_nothing(tmp_path):
     [
         ("[durable]\ndlq_after_attempt = 3", "durable.dlq_after_attempts"),
         ("[durabel]\n", "did you mean durable?"),
-        ("[zzz]\n", "known: durable, node"),
+        ("[zzz]\n", "known: durable, limits, node"),
         ("durable = 3", "durable must be a table"),
         ("[durable]\ndlq_after_attempts = 0", "durable.dlq_after_attempts"),
         ("[durable]\ndlq_after_attempts = true", "durable.dlq_after_attempts"),

@@ -134,6 +134,13 @@ class HurtNode(RealNode):
         self._close_pipe()
         return status
 
+    def await_end(self) -> int:
+        """Wait until the root has ended by itself; its exit status."""
+        assert self._process is not None
+        status = self._process.wait(WAIT_S)
+        self._close_pipe()
+        return status
+
     def restart(self) -> str:
         """SIGKILL the whole tree, and start again on what is left."""
         self.kill_all()

@@ -1,0 +1,38 @@
+"""What history says of a workflow that somebody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perdure.core.commands import AnyAnswer, Closed, Refusal
+from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
+from perdure.core.state import Execution, Status
+from perdure.errors import no_workflow, removed_workflow
+
+
+def ended(
+    workflow_id: str, execution: Execution | None, event: Callable[[str, int], bytes | None]
+) -> AnyAnswer | None:
+    """How the workflow ended, or that there is none; None while it goes on.
+
+    `event` finds an encoded event by workflow and number.
+    """
+    if execution is None or execution.status is Status.REMOVED:
+        is_gone = execution is not None
+        error = removed_workflow(workflow_id) if is_gone else no_workflow(workflow_id)
+        return Refusal(error.code, error.message)
+    if execution.is_open:
+        return None
+    raw = event(workflow_id, execution.last_event_id)
+    return closed(execution.status, None if raw is None else decode_event(raw))
+
+
+def closed(status: Status, record: Record | None) -> AnyAnswer:
+    """The answer to who waits for a workflow that has closed with `record`."""
+    match record:
+        case WorkflowCompleted(result=result):
+            return Closed(Status.COMPLETED.value, result, None)
+        case WorkflowFailed(failure=failure):
+            return Closed(Status.FAILED.value, None, failure)
+        case _:
+            return Closed(status.value, None, None)

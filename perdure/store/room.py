@@ -1,0 +1,70 @@
+"""Room on the disk of a store: how much is left, and a ballast that is thrown out when none is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+BALLAST_NAME = "ballast"
+# So much can still be committed when the disk is full: thousands of reports of work that was done.
+BALLAST_BYTES = 8 * 1024 * 1024
+
+
+class Room:
+    """What history asks before it takes on new work, and where it finds room for the old.
+
+    `reserve_bytes`: with less than that free, new work is refused; 0: never.
+    """
+
+    def __init__(
+        self, data_dir: Path, reserve_bytes: int = 0, *, has_ballast: bool = False
+    ) -> None:
+        self._data_dir = data_dir
+        self._ballast = data_dir / BALLAST_NAME
+        self._reserve_bytes = reserve_bytes
+        self._has_ballast = has_ballast
+
+    def free_bytes(self) -> int:
+        """What may still be written on the disk of the data directory."""
+        found = os.statvfs(self._data_dir)
+        return found.f_bavail * found.f_frsize
+
+    def is_short(self) -> bool:
+        """Whether new work should wait. Takes the ballast aboard again where there is room."""
+        free = self.free_bytes()
+        if free < self._reserve_bytes:
+            return True
+        if free >= self._reserve_bytes + 2 * BALLAST_BYTES:
+            self.load()
+        return False
+
+    def is_enough(self) -> bool:
+        """Whether a history that begins can hope to commit more than its epoch.
+
+        With the ballast on board it can. Once that is used up, to begin would only mean to end with
+        the next commit, again and again.
+        """
+        if not self._has_ballast or self._ballast.exists():
+            return True
+        return self.free_bytes() >= BALLAST_BYTES // 2
+
+    def load(self) -> None:
+        """Have the ballast, if there is room for it."""
+        if not self._has_ballast or self._ballast.exists():
+            return
+        try:
+            descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, BALLAST_BYTES)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            self.drop()  # Half a ballast is in the way of what it is for.
+
+    def drop(self) -> bool:
+        """Throw the ballast out; whether there was any."""
+        with contextlib.suppress(FileNotFoundError):
+            self._ballast.unlink()
+            return True
+        return False
