@@ -227,6 +227,11 @@ class ActorProcess(Process):
         if not actor.inbox.empty():
             raise ProcessExit(0)
 
+    def rests(self, at_us: int, until_us: int | None) -> None:
+        """Its waiting begins; what lasts longer is a stall."""
+        wait_ms = None if until_us is None else max(0, until_us - at_us) // MS_US
+        self.actor.stalls.waits(at_us // MS_US - self.world.booted_ms, wait_ms)
+
     def next_us(self) -> int | None:
         """When the actor's timer is due."""
         due_ms = self.actor.next_timer_ms()

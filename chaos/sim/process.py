@@ -69,6 +69,9 @@ class Process:
     def next_us(self) -> int | None:
         """When there is something to do, apart from what comes in."""
 
+    def rests(self, at_us: int, until_us: int | None) -> None:
+        """A turn ends at `at_us`; the next comes with a frame, or at `until_us` (None: any time)."""
+
     def take_frame(self, frames: Frames) -> None:
         """A frame for its own socket."""
         raise NotImplementedError
@@ -130,12 +133,10 @@ class Process:
         world = self.world
         self._busy_until_us = now_us + self.elapsed_us + world.turn_cost_us
         self.elapsed_us = 0
-        if self.queue:
-            self.wake()
-        else:
-            next_us = self.next_us()
-            if next_us is not None:
-                self.wake(next_us)
+        next_us = self.loop.now_us if self.queue else self.next_us()
+        self.rests(self._busy_until_us, next_us)
+        if next_us is not None:
+            self.wake(next_us)
 
     # --- frames ------------------------------------------------------------------------
     def deliver(self, take: Take, frames: Frames) -> None:
