@@ -70,7 +70,7 @@ class Process:
         """When there is something to do, apart from what comes in."""
 
     def rests(self, at_us: int, until_us: int | None) -> None:
-        """A turn ends at `at_us`; the next comes with a frame, or at `until_us` (None: any time)."""
+        """A turn ends at `at_us`; the next comes with a frame, or at `until_us` (None: not so)."""
 
     def take_frame(self, frames: Frames) -> None:
         """A frame for its own socket."""
