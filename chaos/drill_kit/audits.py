@@ -13,7 +13,7 @@ from chaos.drill_kit.report import Audit, Operations
 if TYPE_CHECKING:
     from chaos.drill_kit.arena import Arena
 
-SHOWN_MAX = 20
+SHOWN_MAX = 3
 
 
 def audit_all(arena: Arena) -> list[AuditReport]:
@@ -58,10 +58,13 @@ def operations(reports: Sequence[AuditReport]) -> Operations:
 
 
 def violations(reports: Sequence[AuditReport]) -> list[str]:
-    """The first of what the auditor found, and how much more there is, as sentences."""
-    found = [it for each in reports for it in each.violations]
-    count = totals(reports).violations
-    shown = [f"invariant {it.invariant} at {it.where}: {it.what}" for it in found[:SHOWN_MAX]]
-    if count > len(shown):
-        shown.append(f"and {count - len(shown)} more violations found by the auditor")
+    """The first of what the auditor found of each invariant, and how much more, as sentences."""
+    shown = []
+    for number in sorted({number for each in reports for number in each.found}):
+        found = [it for each in reports for it in each.violations if it.invariant == number]
+        count = sum(each.found.get(number, 0) for each in reports)
+        first = found[:SHOWN_MAX]
+        shown += [f"invariant {it.invariant} at {it.where}: {it.what}" for it in first]
+        if count > len(first):
+            shown.append(f"invariant {number}: {count - len(first)} more violations")
     return shown

@@ -127,8 +127,12 @@ def test_what_the_auditor_found_counts_over_all_stores_and_is_named():
     assert audits.operations(reports).unknown == 4
 
 
-def test_of_many_violations_the_first_are_named_and_the_others_counted():
+def test_of_many_violations_of_an_invariant_the_first_are_named_and_the_others_counted():
     many = [Violation(15, f"w/{n}", "two leases live") for n in range(50)]
-    told = audits.violations([audited(*many, found={15: 70})])
-    assert len(told) == audits.SHOWN_MAX + 1
-    assert told[-1] == "and 50 more violations found by the auditor"
+    other = Violation(16, "w/a", "a token twice")
+    told = audits.violations([audited(*many, other, found={15: 70, 16: 1})])
+    assert len(told) == audits.SHOWN_MAX + 2
+    assert told[-2:] == [
+        f"invariant 15: {70 - audits.SHOWN_MAX} more violations",
+        "invariant 16 at w/a: a token twice",
+    ]
