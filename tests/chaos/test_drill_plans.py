@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,12 @@ def test_a_worker_stands_still_past_every_lease_and_each_actor_for_one_to_six_se
                 assert 1 <= stop.length_s <= 6
             else:
                 assert stop.length_s * 1_000 > max(HEARTBEAT_MS, LEASE_MS)
+
+
+def test_every_drill_has_its_row_in_the_documents():
+    text = (Path(__file__).parents[2] / "docs" / "drills.md").read_text(encoding="utf-8")
+    for name in DRILLS:
+        assert f"\n| `{name}` | " in text
 
 
 def test_every_drill_says_what_it_does_when_it_proves_nothing_and_what_it_takes():
