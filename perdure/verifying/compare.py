@@ -15,6 +15,9 @@ from perdure.verifying.world import Applied, Killed, Outcome, Step, StepKind, Wh
 Pair = tuple[str, str | None, int]  # Name, key, and the how-manieth it is where it has no key.
 
 WORKFLOW = "the workflow"
+# A schedule of many failures is told by its beginning and its end.
+LINES_MAX = 16
+LINES_FIRST = 9
 
 
 class Kind(enum.StrEnum):
@@ -82,7 +85,7 @@ def troubles(baseline: Outcome, run: Outcome) -> list[Trouble]:
         rivals = _named(absent, one)
         if len(_named(new, one)) >= len(rivals):
             made.append(_doubled(one, expected.values(), is_clear=not rivals))
-    if not is_parked(run):
+    if not run.is_parked:
         for one in absent:
             rivals = _named(new, one)
             if len(_named(absent, one)) > len(rivals):
@@ -93,11 +96,6 @@ def troubles(baseline: Outcome, run: Outcome) -> list[Trouble]:
     for trouble in made:
         unique.setdefault(trouble.group, trouble)
     return list(unique.values())
-
-
-def is_parked(run: Outcome) -> bool:
-    """Whether it waits for an operator, as after too many failures it should."""
-    return run.is_open and bool(run.dead)
 
 
 def _named(effects: list[Applied], like: Applied) -> list[Applied]:
@@ -129,12 +127,16 @@ def _lost(one: Applied, run: Outcome, *, is_clear: bool) -> Trouble:
 
 
 def _otherwise(baseline: Outcome, run: Outcome) -> Trouble:
-    if run.is_open:
+    who = Who()
+    if run.is_open and run.dead:
+        who = Who(run.dead[-1][1], run.dead[-1][0])
+        kind, says = Kind.STUCK, f"it would fail again and again, redriven or not: {run.why}"
+    elif run.is_open:
         kind, says = Kind.STUCK, f"it would stand still: {run.why}"
     else:
         why = f" ({run.why})" if run.why else ""
         kind, says = Kind.ENDING, f"it would end {run.status}{why}, not {baseline.status}"
-    return Trouble(kind=kind, who=Who(), effect="", says=says, is_clear=True)
+    return Trouble(kind=kind, who=who, effect="", says=says, is_clear=True)
 
 
 # --- findings ----------------------------------------------------------------
@@ -180,7 +182,7 @@ class Found:
             says=f"{subject(trouble)}: {trouble.says}",
             schedule=schedule(trouble, self.run),
             crashes=self.crashes,
-            hint=hint(trouble, kills),
+            hint=hint(trouble, self.run, kills),
             kills=tuple(kill for kill in Killed if kill in kills),
             schedules=self.schedules,
         )
@@ -199,6 +201,9 @@ def schedule(trouble: Trouble, run: Outcome) -> tuple[str, ...]:
         ending = f"ends {run.status}" if not run.is_open else "stands still"
         lines.append(f"the workflow {ending}{f': {run.why}' if run.why else ''}")
     unique = [line for line, _ in itertools.groupby(lines)]
+    if len(unique) > LINES_MAX:
+        left_out = f"(and so on, {len(unique) - LINES_MAX + 1} steps)"
+        unique[LINES_FIRST : LINES_FIRST - LINES_MAX + 1 + len(unique)] = [left_out]
     return tuple(f"{number}. {line}" for number, line in enumerate(unique, start=1))
 
 
@@ -219,16 +224,24 @@ def subject(trouble: Trouble) -> str:
     return shown_activity(trouble.who.activity_type, trouble.who.activity_id)
 
 
-def hint(trouble: Trouble, kills: frozenset[Killed]) -> str:
+def hint(trouble: Trouble, run: Outcome, kills: frozenset[Killed]) -> str:
     """What is usually behind it."""
-    if trouble.kind is Kind.LOST:
+    who = trouble.who
+    if trouble.kind is Kind.STUCK and who.activity_id:
+        return "what was done before is no failure: let a repeat succeed"
+    if trouble.kind is Kind.LOST and not run.is_open:
+        reports = [step for step in run.steps if step.kind is StepKind.ENDS]
+        if all(step.who.activity_id != who.activity_id for step in reports):
+            return "the workflow did not wait for it: what it does depends on what is done first"
         return (
             "a later attempt took for granted that an earlier one had applied it: note that it is "
             "done after the effect, not before"
         )
+    if trouble.kind is not Kind.DOUBLED and run.is_open and run.dead:
+        return "an attempt that follows a crash has to be able to succeed"
     if trouble.kind is not Kind.DOUBLED:
         return "what the workflow's code does may only depend on its input and what it awaits"
-    if not trouble.who.activity_id:
+    if not who.activity_id:
         return "the workflow's code runs again after a crash: do it in an activity"
     if trouble.applied is not None and trouble.applied.key is None:
         return "the receiver gets no key to know a repeat by: give it activity.idempotency_key()"

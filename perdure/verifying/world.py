@@ -122,8 +122,8 @@ class Outcome:
     """How a run went.
 
     `status` is the workflow's; "Running" where it stands still, and `why` says for what reason.
-    `dead` are the activities (type, id) that became dead letters. `bad_input`: the workflow's input
-    does not fit it.
+    `dead` are the activities (type, id) that became dead letters. `is_parked`: it waits for an
+    operator, who is not played. `bad_input`: the workflow's input does not fit it.
     """
 
     status: str
@@ -132,6 +132,7 @@ class Outcome:
     steps: tuple[Step, ...]
     points: list[Point]
     dead: tuple[tuple[str, str], ...] = ()
+    is_parked: bool = False
     bad_input: bool = False
 
     def after(self, begun: World, instead: World) -> Outcome:

@@ -23,6 +23,7 @@ FOUND = {
     "marked_first": {("lost", "mail", "mail")},
     "first_attempt_only": {("lost", "ship", "parcel")},
     "in_workflow_code": {("doubled", "", "mail")},
+    "repeat_refused": {("stuck", "charge", "")},
     "changing_id": {("doubled", "charge", "payment"), ("stuck", "", "")},
 }
 

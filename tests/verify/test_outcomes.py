@@ -61,8 +61,28 @@ def test_an_activity_that_no_second_attempt_can_do_is_lost(one_activity):
     verify.effect('mail', 1)
     """
     result = one_activity(body, define=ONCE)
-    assert result.verdict == "proved"  # It is a dead letter for ever: an operator's matter.
-    assert result.dead_letters["act"] > 0
+    assert kinds(result) == {("lost", "act", "mail"), ("stuck", "act", "")}
+    finding = next(one for one in result.findings if one.kind == "lost")
+    assert "act is a dead letter after attempt 1 (ValueError: never again)" in finding.says
+    assert finding.hint == "an attempt that follows a crash has to be able to succeed"
+    # Nobody is played who would redrive it: then nothing is said of its effect.
+    assert one_activity(body, define=ONCE, redrive=False).verdict == "proved"
+
+
+def test_effects_that_hang_on_what_is_done_first_are_found_and_told(verified):
+    source = """
+    @activity.define
+    def act(): verify.effect('mail', activity.idempotency_key())
+    @workflow.define
+    async def flow():
+        both = [workflow.start_activity(act), workflow.start_activity(act)]
+        done, rest = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for handle in rest:
+            handle.cancel()
+    """
+    [finding] = verified(source).findings
+    assert (finding.kind, finding.activity_id) == ("lost", "@2")
+    assert "did not wait for it" in finding.hint
 
 
 def test_a_workflow_that_ends_otherwise_after_a_crash_is_found(verified):
