@@ -88,7 +88,7 @@ class Host(Protocol):
     ) -> Callable[[], None] | None:
         """Call `died` when that process of this machine ends; what is returned ends the watch.
 
-        None where there is no such process that began at `started` (seconds since the epoch).
+        None where there is no such process whose birth (perdure.births) is `started`.
         """
         ...
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-import psutil
 import zmq
 import zmq.backend
 
@@ -19,13 +18,13 @@ from actors import gateway_sockets
 from actors.host import Door, Take
 from actors.inbox import LAST, MORE, Inbox, configure
 from perdure import clock
+from perdure.births import birth_of
 from perdure.core.boot import Boot
 from perdure.core.links import ROOT
 from perdure.store import vfs_hook
 from perdure.store.protocol import Reader, Writer
 from perdure.store.sqlite import SqliteReader, SqliteWriter
 
-PID_STARTED_TOLERANCE_S = 1.0
 ROOT_ID = ROOT.encode("ascii")
 # The compiled method: what pyzmq wraps around it costs more than the sending.
 _send = zmq.backend.Socket.send
@@ -111,17 +110,13 @@ class ZmqHost:
     ) -> Callable[[], None] | None:
         """Call `died` when that process of this machine ends; what is returned ends the watch.
 
-        None where there is no such process that began at `started` (seconds since the epoch).
+        None where there is no such process whose birth (perdure.births) is `started`.
         """
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             return None
-        try:
-            found = psutil.Process(pid).create_time()
-        except psutil.Error:
-            found = 0.0
-        if abs(found - started) > PID_STARTED_TOLERANCE_S:
+        if birth_of(pid) != started:
             os.close(pidfd)
             return None
         inbox.add_fd(pidfd, died)

@@ -284,7 +284,8 @@ class Backlog(Message, frozen=True, tag=35):
 class WorkerHello(Message, frozen=True, tag=40):
     """First word of a worker on every connection.
 
-    `session` is set by the supervisor for its own workers. The rest is what it serves.
+    `pid_started` is the process's birth (perdure.births). `session` is set by the supervisor for
+    its own workers. The rest is what it serves.
     """
 
     worker_id: str

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import psutil
 import zmq
 
 from perdure import logs, registry
+from perdure.births import birth_of
 from perdure.client import Client
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
@@ -176,7 +176,7 @@ def _config(
         worker_id=worker_id,
         node=node,
         pid=os.getpid(),
-        pid_started=psutil.Process().create_time(),
+        pid_started=birth_of(os.getpid()),
         session=session,
         slots=slots,
         queues=queues,
