@@ -107,13 +107,17 @@ class Arena:
         self._stack.callback(recorder.close)
         return node
 
-    def client(self, node: NodeProcess, *, timeout_ms: int = 10_000) -> Client:
-        """A client that finds this node again after each of its restarts, and notes answers."""
+    def client(
+        self, node: NodeProcess, *, timeout_ms: int = 10_000, endpoint: str | None = None
+    ) -> Client:
+        """A client that notes what it is answered. It finds this node again after each of its
+        restarts, unless it is given an `endpoint`, such as a relay's before the node.
+        """
         [recorder] = [each for of, each in self._recorders if of is node]
         self._clients += 1
-        client = RecordingClient(
-            recorder, f"client-{self._clients}", data_dir=node.data, timeout_ms=timeout_ms
-        )
+        where: dict[str, Any] = {"endpoint": endpoint} if endpoint else {"data_dir": node.data}
+        name = f"client-{self._clients}"
+        client = RecordingClient(recorder, name, timeout_ms=timeout_ms, **where)
         self._stack.callback(client.close)
         return client
 

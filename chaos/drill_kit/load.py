@@ -93,6 +93,8 @@ class Load:
         self.node = node
         self._strangers = False
         self._prefix = f"{arena.name}-{arena.options.seed}"
+        if arena.loads:
+            self._prefix += f"-load-{len(arena.loads) + 1}"
         self._count = count
         self._impatient: Client = arena.client(node, timeout_ms=STALE_TIMEOUT_MS)
         self._redelivered: set[int] = set()

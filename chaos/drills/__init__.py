@@ -6,8 +6,10 @@ from chaos.drill_kit import Drill
 from chaos.drills import (
     actors,
     boundaries,
+    clock,
     flaky,
     hang,
+    messages,
     node,
     operator,
     outage,
@@ -27,5 +29,7 @@ DRILLS: dict[str, Drill] = {
         operator,
         boundaries,
         powerloss,
+        clock,
+        messages,
     )
 }

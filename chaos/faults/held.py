@@ -1,8 +1,10 @@
-"""Reports that are held back until their lease is long over: the late message of a dead attempt."""
+"""Reports that are held back until their lease is long over: the late message of a dead attempt.
+
+Pure: no socket. Frames are those of workers, [destination, body].
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -10,20 +12,27 @@ import msgspec
 from perdure.core import commands, links
 
 TO_HISTORY = b"H"
+STALE = b"FAILED_PRECONDITION"
 
 _reports = msgspec.msgpack.Decoder(list[links.Ask])
 _to_worker = msgspec.msgpack.Decoder(list[links.ToWorker])
 
+Go = Callable[[], None]
+
 
 class Holder:
-    """Picks completions of activities as workers report them, and keeps them and their repeats."""
+    """Picks completions of activities as workers report them, and keeps them and their repeats.
+
+    `tokens` are those that were ever held, `refused` those of them whose report was refused.
+    """
 
     def __init__(self) -> None:
-        self.tokens: list[str] = []  # Held or released.
-        self.refused: Counter[str] = Counter()  # Refusals that workers were sent, by code.
+        self.tokens: set[str] = set()
+        self.refused: set[str] = set()
+        self._asks: dict[tuple[bytes, int], str] = {}  # By worker and number.
+        self._seen: set[str] = set()  # A repeat may be of what history has accepted long ago.
         self._wanted = 0
-        self._kept: list[Callable[[], None]] = []
-        self._released: list[Callable[[], None]] = []
+        self._kept: list[Go] = []
         self._is_holding = False
 
     def hold(self, count: int) -> None:
@@ -31,36 +40,35 @@ class Holder:
         self._wanted += count
         self._is_holding = True
 
-    def release(self) -> None:
-        """Let go of all that is kept: see `due`."""
-        self._is_holding = False
-        self._wanted = 0
-        self._released += self._kept
-        self._kept = []
+    def release(self) -> list[Go]:
+        """What was kept, in order; nothing is held any more."""
+        self._is_holding, self._wanted = False, 0
+        kept, self._kept = self._kept, []
+        return kept
 
-    def due(self) -> list[Callable[[], None]]:
-        """What was released and not gone on yet."""
-        released, self._released = self._released, []
-        return released
-
-    def holds(self, frames: list[bytes], go: Callable[[], None]) -> bool:
-        """True when this frame of a worker is kept; `go` then passes it on at the release."""
-        if not self._is_holding or len(frames) != 2 or frames[0] != TO_HISTORY:
+    def holds(self, worker: bytes, frames: list[bytes], go: Go) -> bool:
+        """True when this frame is kept; `go`, which passes it on, then comes with the release."""
+        if len(frames) != 2 or frames[0] != TO_HISTORY:
             return False
-        body = frames[1]
-        if self._wanted and len(found := _completed(body)) == 1:
+        found = _completions(frames[1])
+        new = found.keys() - self._seen
+        self._seen |= new
+        if not self._is_holding:
+            return False
+        # A frame of others' reports too would hold up those as well.
+        if self._wanted and len(found) == 1 and new:
             self._wanted -= 1
-            self.tokens += found
-            self._kept.append(go)
-            return True
-        if any(token.encode() in body for token in self.tokens):
-            self._kept.append(go)
-            return True
-        return False
+            self.tokens |= new
+        mine = found.keys() & self.tokens
+        if not mine:
+            return False
+        self._asks |= {(worker, found[token]): token for token in mine}
+        self._kept.append(go)
+        return True
 
-    def hears(self, body: bytes) -> None:
-        """What a worker is sent: refusals are counted."""
-        if b"FAILED_PRECONDITION" not in body:
+    def hears(self, worker: bytes, body: bytes) -> None:
+        """What a worker is sent: a refusal of a report that was held is noted."""
+        if STALE not in body or not self._asks:
             return
         try:
             batch = _to_worker.decode(body)
@@ -68,16 +76,19 @@ class Holder:
             return  # Not for a worker.
         for message in batch:
             if isinstance(message, links.Answer) and isinstance(message.answer, commands.Refusal):
-                self.refused[message.answer.code] += 1
+                token = self._asks.get((worker, message.n))
+                if token is not None:
+                    self.refused.add(token)
 
 
-def _completed(body: bytes) -> list[str]:
-    """The tokens of a frame that holds nothing but completions of activities."""
+def _completions(body: bytes) -> dict[str, int]:
+    """The completions of activities in a frame: their tokens, and the numbers they are asked as."""
     try:
         batch = _reports.decode(body)
     except msgspec.MsgspecError:
-        return []
-    tokens = [
-        ask.command.token for ask in batch if isinstance(ask.command, commands.CompleteActivity)
-    ]
-    return tokens if len(tokens) == len(batch) else []
+        return {}
+    return {
+        ask.command.token: ask.n
+        for ask in batch
+        if isinstance(ask.command, commands.CompleteActivity)
+    }

@@ -154,7 +154,7 @@ class Relay:
             for source in ready:
                 self._drain(source)
             now_ms = boottime_ms()
-            for go in [*self._mangler.due(now_ms), *self._holder.due()]:
+            for go in self._mangler.due(now_ms):
                 go()
             if now_ms >= self._tidy_ms:
                 self._tidy(now_ms)
@@ -201,7 +201,7 @@ class Relay:
         def go() -> None:
             door.to_actor(identity, rest)
 
-        if door.role == links.GATEWAY and self._holder.holds(rest, go):
+        if door.role == links.GATEWAY and self._holder.holds(identity, rest, go):
             return
         self._pass(f"{sender}>{door.role}", (door.name, identity, 0), go, answers)
 
@@ -211,7 +211,7 @@ class Relay:
             door.to_peer(identity, [*rest[:-1], self._tells(rest[-1])])
             return
         receiver = self._role(door, identity)
-        self._holder.hears(rest[-1])
+        self._holder.hears(identity, rest[-1])
         answers = receiver == "client" or is_answer(rest[-1])
         self._pass(
             f"{door.role}>{receiver}",
@@ -304,9 +304,13 @@ class Relay:
             case "hold":
                 self._holder.hold(order["count"])
             case "release":
-                self._holder.release()
+                for go in self._holder.release():
+                    go()
             case "held":
-                answer = {"tokens": self._holder.tokens, "refused": self._holder.refused}
+                answer = {
+                    "tokens": sorted(self._holder.tokens),
+                    "refused": sorted(self._holder.refused),
+                }
             case "stop":
                 self._is_over = True
             case _:

@@ -72,8 +72,8 @@ class RelayProcess:
         """Keep the next `count` completions that workers report."""
         self._order({"do": "hold", "count": count})
 
-    def held(self) -> tuple[list[str], dict[str, int]]:
-        """The tokens that were ever held, and what refusals workers were sent, by code."""
+    def held(self) -> tuple[list[str], list[str]]:
+        """The tokens whose reports were ever held, and those of them that were refused."""
         answer = self._order({"do": "held"})
         return answer["tokens"], answer["refused"]
 

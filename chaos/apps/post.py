@@ -1,4 +1,4 @@
-"""The application that the drill `messages` runs: a little of all that is said between actors.
+"""Post: an application that says a little of all that is said between actors.
 
 Each workflow sends letters that fail by chance, one parcel whose attempts say how far they are, and
 one letter that comes back as a dead letter, to be redriven. Every effect goes to the ledger of
@@ -100,8 +100,8 @@ def returned(ledger: str) -> str:
     return attempt.returns(attempt.applies())
 
 
-@workflow.define(name="MessagesDrill")
-async def messages_drill(seed: int, ledger: str) -> list[str]:
+@workflow.define(name="Post")
+async def post(seed: int, ledger: str) -> list[str]:
     """The receipts of all effects."""
     receipts = []
     sent = workflow.start_activity(parcel, seed, ledger, activity_id="parcel")
