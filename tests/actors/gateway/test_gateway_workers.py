@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import msgspec
-import psutil
 import pytest
 
+from perdure.births import birth_of
 from perdure.core.commands import CompleteActivity, Done
 from perdure.core.ids import Session
 from perdure.core.limits import PROTOCOL_VERSION
@@ -171,7 +171,7 @@ def test_sessions_are_told_to_a_new_lease_keeper(node):
 def test_the_death_of_a_worker_from_elsewhere_ends_its_session(node):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        started = psutil.Process(process.pid).create_time()
+        started = birth_of(process.pid)
         greet(node, None, process.pid, started)
         process.kill()
         while (said := node.lease_keeper.hear(Sessions)).live or not said.highest:
