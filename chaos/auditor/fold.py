@@ -92,8 +92,10 @@ class Fold:
                 self.wrong(workflow, 6, "", "it is started a second time")
                 continue
             self._record(workflow, record)
-        if workflow is not None and workflow.steps_due:
+        if workflow is not None and workflow.steps_due != 0:
             due, workflow.steps_due = workflow.steps_due, 0
+            if due is None:
+                return
             self.wrong(workflow, 35, "", f"a workflow task issued {due} commands without an event")
 
     def where(self, workflow_id: str, activity_id: str = "") -> str:
@@ -162,7 +164,7 @@ class Fold:
         workflow.events.append(event_id << 32 | checksum(record))
 
     def _step(self, workflow: Workflow, kind: names.Kind) -> None:
-        if workflow.commands is None:
+        if workflow.commands is None or workflow.steps_due is None:
             return
         if workflow.steps_due <= 0:
             self.wrong(workflow, 35, "", f"{kind.name} is no command of a workflow task")
@@ -215,6 +217,8 @@ def _task_completed(fold: Fold, workflow: Workflow, record: Record) -> None:
             text = f"the count of commands fell from {workflow.commands} to {commands}"
             fold.wrong(workflow, 35, "", text)
         workflow.steps_due = max(0, commands - workflow.commands)
+    else:
+        workflow.steps_due = None  # The task before it was pruned: how many it had issued, too.
     workflow.consumed, workflow.commands = consumed, commands
     workflow.task_failures, workflow.task_due_ms = 0, 0
     workflow.task_failure, workflow.task_reason = None, ""

@@ -176,7 +176,7 @@ class Workflow:
         self.task_due_ms = 0
         self.task_failure: Any = None
         self.task_reason = ""
-        self.steps_due = 0
+        self.steps_due: int | None = 0  # None: as many as there are, until the end of the batch.
         self.activities: dict[str, Activity] = {}
         self.closed: dict[str, Closed] = {}
         self.timers: dict[int, int] = {}

@@ -36,6 +36,19 @@ def test_a_pruned_log_is_clean_from_its_base_on(world):
     assert world.store.reader().base()[0] > 0
 
 
+def test_a_workflow_that_goes_on_after_its_beginning_was_pruned_is_clean(world):
+    world.start("a", "b", workflow_id="w1", pause_ms=100_000)
+    world.engine.run_until_idle(skip_time=False)
+    world.engine.clock.advance_ms(90_000)
+    keep(world.engine, None, 50_000)
+    world.start("c", workflow_id="w2")
+    world.engine.run_until_idle()
+    report = audit_data_dir(world.data, [world.ledger], pages=True)
+    assert report.violations == ()
+    assert world.store.reader().base()[0] > 0
+    assert world.store.reader().execution("w1").status == "Completed"
+
+
 def test_tombstones_in_memory_are_seen_as_well():
     from tests.spec.test_retention import KEEP_MS, echo
 
