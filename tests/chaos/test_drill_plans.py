@@ -9,7 +9,7 @@ import pytest
 
 from chaos.drill_kit import Options
 from chaos.drill_kit.lanes import CORE
-from chaos.drills import DRILLS, actors, hang, node
+from chaos.drills import DRILLS, actors, disk, hang, node
 from chaos.workload import HEARTBEAT_MS, LEASE_MS
 
 SEEDS = range(20)
@@ -57,6 +57,17 @@ def test_every_drill_has_its_row_in_the_documents():
     text = (Path(__file__).parents[2] / "docs" / "drills.md").read_text(encoding="utf-8")
     for name in DRILLS:
         assert f"\n| `{name}` | " in text
+
+
+def test_a_disk_fails_in_every_way_whatever_the_seed():
+    plans = [disk.plan(seed) for seed in SEEDS]
+    assert plans[0] == disk.plan(0)
+    assert plans[0] != plans[1]
+    for troubles in plans:
+        assert Counter(each.kind for each in troubles) == {"EIO": 4, "ENOSPC": 2, "slow sync": 2}
+        assert {each.order for each in troubles} >= {"no_room", "grow_bytes", "fail_sync"}
+        # Closer together they could be a crash loop, which is something else.
+        assert min(each.after_s for each in troubles) > 1
 
 
 def test_every_drill_says_what_it_does_when_it_proves_nothing_and_what_it_takes():
