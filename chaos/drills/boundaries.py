@@ -73,6 +73,13 @@ class Travels:
                 each.result()
 
     def _travel(self, journey: Journey) -> None:
+        """A journey; where it gets stuck, the rest of it once more."""
+        visited = self._travel_once(journey)
+        if visited < len(journey.legs) and not self.arena.over():
+            self._travel_once(journey.again(visited))
+
+    def _travel_once(self, journey: Journey) -> int:
+        """How many of its boundaries were visited."""
         with self._lock:
             self._number += 1
             directory = self.arena.directory / f"j{self._number}"
@@ -89,6 +96,7 @@ class Travels:
                 self._told(visit)
         if not visit.violations:
             shutil.rmtree(directory, ignore_errors=True)
+        return len(visit.deaths)
 
     def _told(self, visit: Visit) -> None:
         arena = self.arena

@@ -45,6 +45,31 @@ ROOT_STOPS = (P.SUPERVISOR_STOP_BEGUN, P.SUPERVISOR_TREE_STOPPED)
 # Reached when another process has died: a worker, or history.
 AFTER_WORKER = (P.SUPERVISOR_DEATH_SEEN, P.SUPERVISOR_RESTART_DECIDED, P.SUPERVISOR_SESSION_ENDING)
 AFTER_HISTORY = (P.PROJECTION_GAP_READ,)
+# Of history's and a worker's, those that are reached only when there is work to do, and so when
+# everybody is there to hear of the death.
+AT_WORK = frozenset(
+    {
+        P.STORE_TRANSACTION_BEGUN,
+        P.STORE_COMMIT_ROW_WRITTEN,
+        P.STORE_EXECUTIONS_WRITTEN,
+        P.STORE_EVENTS_WRITTEN,
+        P.STORE_ACTIVITIES_WRITTEN,
+        P.STORE_ALL_WRITTEN_NOT_COMMITTED,
+        P.HISTORY_DRAINED_NOT_JUDGED,
+        P.HISTORY_JUDGED_NOT_WRITTEN,
+        P.HISTORY_COMMITTED_NOT_PUBLISHED,
+        P.HISTORY_PUBLISHED_NOT_ANSWERED,
+        P.WORKER_WORKFLOW_TASK_TAKEN,
+        P.WORKER_WORKFLOW_RUN_NOT_REPORTED,
+        P.WORKER_WORKFLOW_REPORT_MADE,
+        P.WORKER_ACTIVITY_TASK_TAKEN,
+        P.WORKER_ACTIVITY_BEGUN,
+        P.WORKER_EFFECT_WRITTEN_NOT_COMMITTED,
+        P.WORKER_EFFECT_APPLIED_NOT_RETURNED,
+        P.WORKER_ACTIVITY_ENDED_NOT_REPORTED,
+        P.WORKER_REPORT_MADE,
+    }
+)
 # Reached when the log has grown by some megabytes.
 CHECKPOINTS = frozenset(
     {
@@ -92,6 +117,13 @@ class Journey(msgspec.Struct, frozen=True):
         """As the environment says it."""
         return ">".join(leg.armed for leg in self.legs)
 
+    def again(self, visited: int) -> Journey:
+        """What is left when only so many were visited: from the last of those on, which may be what
+        led to the next one, each the first time that it is reached.
+        """
+        legs = tuple(Leg(leg.role, leg.point) for leg in self.legs[max(0, visited - 1) :])
+        return Journey(f"{self.name}, again", legs)
+
 
 def boundaries() -> list[tuple[str, P]]:
     """Every point in every role that reaches it."""
@@ -134,7 +166,7 @@ def _after(legs: list[Leg], seconds: Iterable[Leg]) -> tuple[Leg, ...]:
     """Before each of `seconds` one of `legs`, which is taken from there: its death leads to it."""
     found: list[Leg] = []
     for second in seconds:
-        first = next(leg for leg in legs if leg.point not in AT_START | CHECKPOINTS)
+        first = next(leg for leg in legs if leg.point in AT_WORK)
         legs.remove(first)
         found += [first, second]
     return tuple(found)

@@ -61,7 +61,6 @@ class Visit:
         self.ledger = directory / "effects.db"
         self.violations: list[str] = []
         self.deaths: list[Death] = []
-        self.missed: list[Leg] = []
         self.errands: list[str] = []
         self.audit: AuditReport | None = None
         self.counts: Counts | None = None
@@ -88,19 +87,19 @@ class Visit:
 
     # --- the journey -----------------------------------------------------------------
     def travel(self) -> None:
-        """Visits every boundary and audits; what was not reached is in `missed`."""
+        """Visits one boundary after the other, up to one that is not reached, and audits."""
         try:
             for number, leg in enumerate(self.journey.legs, start=1):
-                self._visit(number, leg)
+                if not self._visit(number, leg):
+                    break
             # Whoever died last is needed once more.
             self._work("last", 1, 0)
         except (PerdureError, NodeTrouble, NeverDone) as problem:
             self._violate(str(problem))
-            self.missed += self.journey.legs[len(self.deaths) + len(self.missed) :]
         self.node.kill_all()
         self._audit()
 
-    def _visit(self, number: int, leg: Leg) -> None:
+    def _visit(self, number: int, leg: Leg) -> bool:
         for again in range(ROUNDS):
             if self._token_ms(number) is None:
                 self._provoke(leg)
@@ -110,8 +109,8 @@ class Visit:
                 if not self._is_done(number):
                     self._work(f"{number}.after", 1, 0)
                 self._note(number, leg)
-                return
-        self.missed.append(leg)
+                return True
+        return False
 
     def _provoke(self, leg: Leg) -> None:
         """Brings the node up, and to where the root dies, if it is the root that is to die."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 
@@ -12,13 +12,17 @@ from chaos.drills.boundaries_plan import (
     AFTER_HISTORY,
     AFTER_WORKER,
     AT_START,
+    AT_WORK,
     CLIENT,
     ROOT,
+    Journey,
+    Leg,
     boundaries,
     chains,
     journeys,
 )
 from perdure.crash_points import CrashPoint, parse
+from perdure.crash_points import CrashPoint as P
 
 SEEDS = range(20)
 
@@ -34,13 +38,29 @@ def test_every_point_in_every_role_is_visited_once(seed):
 def test_the_root_hears_of_a_death_and_followers_of_a_new_history_only_where_there_is_one(seed):
     before = {}
     for each in journeys(random.Random(seed)):
-        for one, other in zip(each.legs, each.legs[1:], strict=False):
+        for one, other in pairwise(each.legs):
             before[other.boundary] = one
     for point in AFTER_WORKER:
         assert before[ROOT, point].role == "worker"
     for point in AFTER_HISTORY:
         for role in point.roles:
             assert before[role, point].role == "history"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_leads_to_another_death_is_reached_only_when_everybody_is_there(seed):
+    for each in journeys(random.Random(seed)):
+        for one, other in pairwise(each.legs):
+            if other.point in (*AFTER_WORKER, *AFTER_HISTORY):
+                assert one.point in AT_WORK
+
+
+def test_a_journey_that_is_stuck_goes_on_from_the_last_that_was_visited():
+    legs = (Leg("history", P.STORE_EVENTS_WRITTEN, 2), Leg("dlq", P.PROJECTION_GAP_READ, 3))
+    journey = Journey("one", legs)
+    first, second = (Leg(leg.role, leg.point) for leg in legs)
+    assert journey.again(0).legs == journey.again(1).legs == (first, second)
+    assert journey.again(2).legs == (second,)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,7 +79,7 @@ def test_a_chain_is_as_long_as_the_depth_and_no_one_dies_twice_in_a_row_at_one_p
     for each in islice(chains(random.Random(1), depth), 200):
         assert len(each.legs) == depth
         assert all(leg.role not in (CLIENT, ROOT) for leg in each.legs)
-        for one, other in zip(each.legs, each.legs[1:], strict=False):
+        for one, other in pairwise(each.legs):
             assert one.boundary != other.boundary
 
 

@@ -41,7 +41,6 @@ def test_whoever_dies_the_work_goes_on_and_every_effect_is_applied_once(journey,
         visit.close()
     assert visit.violations == []
     assert [death.leg for death in visit.deaths] == list(journey.legs)
-    assert visit.missed == []
     assert visit.counts.applied_once == visit.counts.keys == 4 * len(visit.errands)
     assert visit.audit.commits > 0
     log = [json.loads(line) for line in visit.node.log_path.read_text().splitlines()]
@@ -50,7 +49,7 @@ def test_whoever_dies_the_work_goes_on_and_every_effect_is_applied_once(journey,
 
 
 def test_a_point_that_nobody_reaches_makes_the_drill_inconclusive(tmp_path, monkeypatch):
-    leg = Leg("dlq", P.DLQ_INDEX_CHANGED, 1_000)
+    leg = Leg("gateway", P.DLQ_INDEX_CHANGED)  # The gateway never comes there.
     monkeypatch.setattr(boundaries, "journeys", lambda dice: [Journey("far", (leg,))])
     monkeypatch.setattr("chaos.drills.boundaries_visit.ROUNDS", 1)
     arena = Arena(Options(), tmp_path, name="boundaries", live=False)
