@@ -84,11 +84,13 @@ class Auditor:
         histories: Sequence[History] = (),
         *,
         key: bytes | None = None,
+        rekeyed_ms: int = 0,
         settled: bool = False,
     ) -> AuditReport:
         """Compare the whole log with all else there is; may be called again after more rows.
 
-        `key` is the store's, for tokens in ledgers. `settled`: faults have stopped, and the run
+        `key` is the store's, for tokens in ledgers; of those from before `rekeyed_ms` nothing is
+        known. `settled`: faults have stopped, and the run
         was left alone until nothing moved, so what is still open must be waiting for an operator.
         """
         found, fold, log = self.found, self._fold, self._log
@@ -109,7 +111,7 @@ class Auditor:
             found.note(f"{fold.follow_ups} more records follow from what is violated")
         if fold.skipped:
             found.note(f"{fold.skipped} records are about activities that began before the log")
-        by_ledger = LedgerCheck(found, fold, key, removed)
+        by_ledger = LedgerCheck(found, fold, key, removed, rekeyed_ms)
         by_ledger.run(list(ledgers))
         if not ledgers:
             found.note("invariants 38 to 40 and 42: no ledger was given")
@@ -232,12 +234,20 @@ def _audited(
             auditor.seen(n, link, "the witness")
         for row in store.commits():
             auditor.feed(row)
+        store.look_around()
         if pages:
             store.check_pages()
         books = [
             effect_ledgers.read(one, found, leased=length) if isinstance(one, Path) else one
             for one, length in zip(ledgers, lengths, strict=True)
         ]
-        return auditor.finish(store, books, heard, key=store.key(), settled=settled)
+        return auditor.finish(
+            store,
+            books,
+            heard,
+            key=store.key(),
+            rekeyed_ms=store.rekeyed_ms(),
+            settled=settled,
+        )
     finally:
         store.close()

@@ -28,6 +28,7 @@ class Delivery(NamedTuple):
     fence: int | None
     payload_hash: str | None
     applied: bool
+    at_ms: int = 0
 
 
 class Ledger(msgspec.Struct, kw_only=True):
@@ -92,14 +93,17 @@ def _open(path: Path) -> apsw.Connection:
     if not path.is_file():
         raise FileNotFoundError(f"there is no ledger {path}")
     # For writing, because a log left by a killed process must be recovered before it can be read.
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    except apsw.Error as problem:
+        raise OSError(f"cannot open the ledger {path}: {problem}") from problem
     connection.set_busy_timeout(BUSY_MS)
     return connection
 
 
 def _deliveries(connection: apsw.Connection, ledger: Ledger) -> None:
     query = (
-        "SELECT key, attempt, token_hash, fence, payload_hash, applied"
+        "SELECT key, attempt, token_hash, fence, payload_hash, applied, at_ms"
         " FROM perdure_deliveries ORDER BY number"
     )
     for row in connection.execute(query):

@@ -25,6 +25,7 @@ DATABASE = "perdure.db"
 WITNESS = "witness"
 WITNESS_SLOT_BYTES = 512
 WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the checksum of these.
+FORMATS = (1, 2)
 BUSY_MS = 10_000
 _EXECUTION = ", ".join(ExecutionRow._fields)
 
@@ -88,8 +89,23 @@ class SqliteStore:
             self._connection.execute("PRAGMA cell_size_check = ON")
             self._connection.execute("BEGIN")
             self._meta = dict(self._connection.execute("SELECT name, value FROM meta"))
+        except apsw.BusyError as problem:
+            self._connection.close()
+            raise NoStore(f"{path} is locked by another process") from problem
         except (apsw.Error, UnicodeDecodeError) as problem:
             found.add(13, "meta", f"can't be read: {problem}")
+
+    def look_around(self) -> None:
+        """Say what stands beside what is audited, and whether this auditor knows the format."""
+        version = self._meta.get("format")
+        if self._meta and version not in FORMATS:
+            text = f"the store has format {version}, this auditor knows {FORMATS}"
+            self._found.add(13, "meta", text)
+        query = "SELECT name FROM sqlite_schema WHERE name = 'asides'"
+        if list(self._rows("sqlite_schema", query)):
+            for (count,) in self._rows("asides", "SELECT count(*) FROM asides"):
+                if count:
+                    self._found.note(f"{count} commands were set aside: see perdure aside")
 
     def base(self) -> Base:
         """Where the log begins."""
@@ -103,6 +119,11 @@ class SqliteStore:
         """The key of the store's tokens."""
         key = self._meta.get("key")
         return key if isinstance(key, bytes) else None
+
+    def rekeyed_ms(self) -> int:
+        """When the key was last replaced, by a restore; 0: never."""
+        at_ms = self._meta.get("rekeyed_ms")
+        return at_ms if isinstance(at_ms, int) else 0
 
     def commits(self) -> Iterator[LogRow]:
         """The log, in order."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from perdure.clock import wall_ms
 from perdure.core.chain import next_hash
 from perdure.store import sqlite_rows, sqlite_schema
 from perdure.store.protocol import StoreError
@@ -125,6 +126,16 @@ def opened(path: Path) -> Iterator[apsw.Connection]:
             connection.close()
 
 
+def rekey(connection: apsw.Connection, key: bytes) -> None:
+    """A new key for tokens, and when it came: an audit can't match what ledgers kept of older
+    tokens.
+    """
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+        [("key", key), ("rekeyed_ms", wall_ms())],
+    )
+
+
 def _fill(source: apsw.Connection, path: Path, key: bytes | None) -> None:
     connection = apsw.Connection(str(path))
     in_transaction = source.in_transaction
@@ -137,7 +148,7 @@ def _fill(source: apsw.Connection, path: Path, key: bytes | None) -> None:
                 pages.step(PAGES_A_STEP)
         connection.pragma("journal_mode", "delete")  # One file, without a log beside it.
         if key is not None:
-            connection.execute("UPDATE meta SET value = ? WHERE name = 'key'", (key,))
+            rekey(connection, key)
     finally:
         connection.close()
         if not in_transaction and source.in_transaction:

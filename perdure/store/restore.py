@@ -99,7 +99,8 @@ def accept(data_dir: Path, stamp: str) -> Restored:
         _copy(data_dir / name, aside)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'key'", (os.urandom(KEY_BYTES),))
+        with connection:
+            backup.rekey(connection, os.urandom(KEY_BYTES))
     finally:
         connection.close()
     witness.reset(data_dir, Seen(found.n, bytes.fromhex(found.hash)))

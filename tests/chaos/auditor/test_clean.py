@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chaos.auditor import Auditor, ReaderTables, audit, audit_data_dir
+from perdure.store.protocol import Retention
 
 BIG = "x" * 3_000
 
@@ -113,3 +114,28 @@ def test_an_engine_in_memory_is_audited_row_by_row(world):
     assert (report.violations, report.last_n) == ((), rows[-1].n)
     assert audit(rows, ReaderTables(reader)).violations == ()
     reader.close()
+
+
+def test_a_pruned_log_is_audited_from_its_base_on_with_work_that_began_before_it(world):
+    engine = world.engine
+    for name in ("held", "both"):
+        engine.client.start_workflow("waits", name, 90_000_000, workflow_id=name)
+    engine.run_workflow_tasks()
+    held = engine.poll_activity_task("held", "by-hand")
+    engine.clock.advance_ms(3_000)
+    engine.record_heartbeat(held.token, {"at": 1})
+    engine._core._retention = Retention(None, 2_000)
+    engine.restart()
+    engine.clock.advance_ms(1_000)
+    engine.run_workflow_tasks()
+    world.start("a", workflow_id="w1", pause_ms=50)
+    engine.run_workflow_tasks()
+    engine.record_heartbeat(held.token, {"at": 2})
+    both = engine.poll_activity_task("both", "by-hand")
+    report = clean(world)
+    assert report.base_n > 0
+    assert "what was before is not known" in " ".join(report.not_checked)
+    for task in (held, both):
+        engine.complete_activity_task(task.token, "done")
+    engine.run_until_idle()
+    assert clean(world, settled=True).open_workflows == 0

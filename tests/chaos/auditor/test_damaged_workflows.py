@@ -36,6 +36,16 @@ def test_a_result_is_not_that_of_the_lease_s_holder(damage):
     damage.breaks(30)
 
 
+def test_a_result_is_older_than_its_lease(damage):
+    damage.edit("w-timer", "ActivityTaskCompleted", lambda one: [[*one[:2], one[8] - 1, *one[3:]]])
+    damage.breaks(10)
+
+
+def test_a_result_is_newer_than_its_commit(damage):
+    damage.edit("w-timer", "ActivityTaskCompleted", plus(2, 1))
+    damage.breaks(10)
+
+
 def test_a_stored_result_is_not_the_one_that_was_logged(damage):
     seq, event_id, raw = damage.sql(
         "SELECT seq, event_id, body FROM events JOIN executions USING (seq)"

@@ -6,6 +6,8 @@ A red test here means: the format has changed. Look at what the change means for
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chaos.auditor import COVERAGE, names
@@ -14,9 +16,11 @@ from chaos.auditor.log import GENESIS, link
 from chaos.auditor.payloads import refer
 from chaos.auditor.retries import bound_ms
 from chaos.auditor.source import ExecutionRow
+from chaos.auditor.sqlite import FORMATS
 from chaos.auditor.state import Activity
 from perdure import values
 from perdure.core import chain, ids, records, state
+from perdure.core.limits import FORMAT_VERSION
 from perdure.effects import _hashed
 from perdure.policy import RetryPolicy, backoff_ms
 
@@ -34,6 +38,10 @@ def test_every_kind_of_record_is_known_with_all_its_fields(kind):
 
 def test_no_kind_is_known_that_the_engine_has_not():
     assert len(names.KINDS) == len(records.AnyRecord.__args__)
+
+
+def test_the_format_of_the_store_is_known():
+    assert FORMATS[-1] == FORMAT_VERSION
 
 
 @pytest.mark.parametrize(
@@ -79,3 +87,13 @@ def test_the_bound_of_a_delay_is_that_of_the_policy(policy, attempt):
 
 def test_every_invariant_of_the_specification_has_its_entry():
     assert list(COVERAGE) == list(range(1, 50))
+
+
+def test_the_page_on_invariants_says_what_the_auditor_does():
+    page = Path(__file__).parents[3] / "docs" / "invariants.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:3] != "|--"]
+    found = [line for line in rows if line.startswith("| ") and line[2].isdigit()]
+    assert found == [
+        f"| {number} | {one.name} | {', '.join(one.sources)} | {one.how} |"
+        for number, one in COVERAGE.items()
+    ]

@@ -9,6 +9,7 @@ from chaos.auditor import Delivery, History, Ledger, audit_data_dir
 from chaos.auditor.findings import Findings
 from chaos.auditor.histories import Header, Operation, line_of, read
 from chaos.auditor.sqlite import NoStore
+from perdure.store import backup
 
 
 def start(workflow_id, *, at_ms=1_000, request_id="r", **fields):
@@ -178,6 +179,21 @@ def test_deliveries_that_came_after_the_log_was_read_may_be_under_newer_leases(p
     newer = Delivery("w-new/a", 1, None, None, None, True)
     assert audit_data_dir(patient.data, [ledger(deliveries=[newer])]).invariants == {40}
     assert audit_data_dir(patient.data, [ledger(deliveries=[newer], leased=0)]).violations == ()
+
+
+def test_tokens_of_before_a_restore_are_not_known_and_later_ones_are(damage):
+    damage.in_ledger("UPDATE perdure_deliveries SET at_ms = 1")
+    damage.in_ledger("UPDATE perdure_deliveries SET at_ms = ? WHERE key = 'w-plain/plain'", 2**50)
+    backup.rekey(damage.db, b"k" * 32)
+    report = damage.audit()
+    assert {(one.invariant, one.where) for one in report.violations} == {(40, "w-plain/plain")}
+    assert "leases of effects from before the store was restored" in report.not_checked
+
+
+def test_commands_that_were_set_aside_are_spoken_of(damage):
+    damage.sql("CREATE TABLE asides (digest BLOB)")
+    damage.sql("INSERT INTO asides VALUES (zeroblob(16))")
+    assert "1 commands were set aside: see perdure aside" in damage.audit().not_checked
 
 
 def test_a_run_that_settled_with_open_leases_breaks_22_and_37(patient):
