@@ -14,11 +14,11 @@ import msgspec
 
 from chaos.apps.errand import STEPS
 from chaos.auditor import AuditReport, audit_data_dir
+from chaos.client_history import Recorder, RecordingClient
 from chaos.drills.boundaries_client import NeverDone, run_errands
 from chaos.drills.boundaries_plan import CHECKPOINTS, CLIENT, ROOT_STARTS, ROOT_STOPS, Journey, Leg
 from chaos.harness import NodeProcess, NodeTrouble
 from chaos.history_audit import Counts
-from perdure.client import Client
 from perdure.clock import boottime_ms, wall_ms
 from perdure.crash_points import ONCE_VARIABLE, POINT_VARIABLE
 from perdure.effects import SqliteEffects
@@ -70,7 +70,11 @@ class Visit:
         self._arming = {POINT_VARIABLE: journey.armed, ONCE_VARIABLE: str(self._tokens)}
         armed = {} if self._is_client else {**self._arming, vfs_hook.VARIABLE: VFS}
         self.node = NodeProcess(directory, apps=(APP,), workers=1, slots=8, environment=armed)
-        self.client = Client(data_dir=self.node.data, timeout_ms=CALL_MS)
+        # Every answer of it is held against the log at the end.
+        self._heard = Recorder(all_clients=not self._is_client)
+        self.client = RecordingClient(
+            self._heard, "client", data_dir=self.node.data, timeout_ms=CALL_MS
+        )
         self._worked_ms = 0  # When the last round of work was at its end.
         self._is_over = False
 
@@ -218,10 +222,12 @@ class Visit:
 
     # --- the end -----------------------------------------------------------------------
     def _audit(self) -> None:
-        """Holds log, tables and ledger against each other, and the ledger against what was asked
-        for.
+        """Holds log, tables, ledger and what the client heard against each other, and the ledger
+        against what was asked for.
         """
-        self.audit = audit_data_dir(self.node.data, [self.ledger], settled=True)
+        self.audit = audit_data_dir(
+            self.node.data, [self.ledger], [self._heard.history()], settled=True
+        )
         if self.audit.violations:
             self._violate(f"the auditor found invariants {list(self.audit.found)} violated")
         wanted = {f"{workflow_id}/{step}" for workflow_id in self.errands for step in STEPS}
