@@ -303,9 +303,12 @@ class History(Mailbox):
             self._set_aside(batch.aside, now_ms)
         self._ledger.committed(batch)
         reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
-        if batch.change is not None:
-            self._publish(batch.n, batch.change.body, batch.dead_letters, now_ms)
-        reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
+        change = batch.change
+        # First to whom somebody waits for: a new workflow for the scheduler, else its worker.
+        starts = change is not None and bool(change.started)
+        if change is not None and starts:
+            self._publish(batch.n, change.body, batch.dead_letters, now_ms)
+            reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
             if isinstance(one.ask.command, HIRING) and type(answer) is Done:
@@ -313,6 +316,8 @@ class History(Mailbox):
                     self.send(one.sender, task, one.head)
         if batch.closings:
             self._tell_watchers(batch)
+        if change is not None and not starts:
+            self._publish(batch.n, change.body, batch.dead_letters, now_ms)
 
     def _write(self, asked: list[_Asked], now_ms: int) -> Batch:
         """Judge these and make what follows durable. After Contradiction or Unfit nothing has
