@@ -44,6 +44,7 @@ from perdure.core.links import (
     HISTORY,
     LEASE_KEEPER,
     SCHEDULER,
+    WORKER,
     Answer,
     Ask,
     Feed,
@@ -106,7 +107,7 @@ class History(Mailbox):
 
     role = HISTORY
     decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = dict.fromkeys(
-        (GATEWAY, SCHEDULER, LEASE_KEEPER, DLQ), _to_history
+        (GATEWAY, SCHEDULER, LEASE_KEEPER, DLQ, WORKER), _to_history
     )
 
     def __init__(self, boot: Boot, host: Host | None = None) -> None:
@@ -194,7 +195,7 @@ class History(Mailbox):
                 if head and not isinstance(command, WORKER_COMMANDS):
                     answer = Refusal("INVALID_ARGUMENT", "not for workers to ask")
                     self.send(sender, Answer(message.n, self._ledger.n, answer), head)
-                elif sender.startswith(GATEWAY):
+                elif head or sender.startswith(GATEWAY):
                     self._asked[0].append(asked)
                 elif isinstance(command, ExpireLease | EndLease):
                     self._asked[2].append(asked)

@@ -27,6 +27,7 @@ from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.links import (
     ROOT,
+    WORKER,
     ChildFailed,
     ChildHello,
     ChildReady,
@@ -235,6 +236,8 @@ class Mailbox(pykka.ThreadingActor):
         if self.on_raw(sender, head, body):
             return
         decoder = self.decoders.get(sender.partition(".")[0])
+        if decoder is None and head and sender.startswith(WORKER):
+            decoder = self.decoders.get(WORKER)
         if decoder is None:
             self._reject(frames, "unknown sender")
             return

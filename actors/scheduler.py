@@ -24,6 +24,9 @@ from perdure.core.links import (
     HISTORY,
     ROOT,
     SCHEDULER,
+    WORKER,
+    ActivityTask,
+    Direct,
     Message,
     Poll,
     Polled,
@@ -32,12 +35,15 @@ from perdure.core.links import (
     Sync,
     ToScheduler,
     Unpoll,
+    unpack_session,
 )
 from perdure.core.matching import Matching
 from perdure.core.records import Group
 from perdure.core.state import Execution
 from perdure.crash_points import ARMED, CrashPoint, reached
+from perdure.values import is_reference
 
+_from_worker = msgspec.msgpack.Decoder(list[Direct])
 _from_gateway = msgspec.msgpack.Decoder(list[ToScheduler])
 
 
@@ -49,9 +55,14 @@ class Scheduler(Proposer):
     decoders: ClassVar[dict[str, msgspec.msgpack.Decoder[Any]]] = {
         HISTORY: from_history,
         GATEWAY: _from_gateway,
+        WORKER: _from_worker,
     }
 
     _mind: Matching
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._direct: dict[bytes, str] = {}  # Packed session -> where its worker is, for itself.
 
     # --- handle: the log ------------------------------------------------------
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
@@ -84,8 +95,18 @@ class Scheduler(Proposer):
         """Forget whom an earlier gateway led to."""
         self._mind.gateway(incarnation)
 
+    def on_other(self, sender: str, head: bytes, message: Any) -> None:
+        """A worker may be spoken to directly; all else came through a gateway, or is an answer."""
+        if isinstance(message, Direct):
+            if head and sender.startswith(WORKER):
+                self._direct[head] = sender
+            return
+        super().on_other(sender, head, message)
+
     def on_sessions(self, message: Sessions) -> None:
         """Forget the dead."""
+        for head in [head for head in self._direct if _has_ended(unpack_session(head), message)]:
+            del self._direct[head]
         self._mind.sessions(message)
 
     def on_sync(self, session: Session, message: Sync, now_ms: int) -> None:
@@ -119,14 +140,29 @@ class Scheduler(Proposer):
     def _tell(self, head: bytes, message: Message) -> None:
         if ARMED:
             reached(CrashPoint.SCHEDULER_TASK_CHOSEN_NOT_SENT)
-        if self.gateway:
-            self.send(self.gateway, message, head)
+        to = self._direct.get(head)
+        if to is None or (isinstance(message, ActivityTask) and _refers(message)):
+            to = self.gateway  # It puts payloads in the place of references.
+        if to:
+            self.send(to, message, head)
 
     def _say_quarantine(self, message: Quarantine) -> None:
         self.send(ROOT, message)
 
     def _answer_poll(self, gateway: str, message: Polled) -> None:
         self.send(gateway, message)
+
+
+def _refers(task: ActivityTask) -> bool:
+    return any(it is not None and is_reference(it) for it in (task.input, task.details))
+
+
+def _has_ended(session: Session, sessions: Sessions) -> bool:
+    return (
+        session.source == sessions.source
+        and session.ordinal <= sessions.highest
+        and session.ordinal not in sessions.live
+    )
 
 
 def main(boot: Boot) -> None:

@@ -168,6 +168,9 @@ class _Poller:
     def register(self, source: Any, flags: int) -> None:
         """All are known."""
 
+    def unregister(self, source: Any) -> None:
+        """All are known."""
+
     def poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
         """Never waits."""
         process = self._process

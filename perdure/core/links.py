@@ -69,6 +69,7 @@ LEASE_KEEPER = "lease_keeper"
 SCHEDULER = "scheduler"
 DLQ = "dlq"
 GATEWAY = "gateway"
+WORKER = "worker"  # "worker-1" and so on.
 CORE_ROLES = (HISTORY, LEASE_KEEPER, SCHEDULER, DLQ, GATEWAY)
 
 
@@ -195,6 +196,10 @@ class Heartbeat(Message, frozen=True, tag=21):
     beat: int
     details: Payload | None
     has_details: bool
+
+
+class Direct(Message, frozen=True, tag=23):
+    """To the scheduler: the session that heads this batch can be sent its tasks at this address."""
 
 
 # --- to a worker (passed on by the gateway) ---------------------------------
@@ -398,7 +403,7 @@ class DeadListed(Message, frozen=True, tag=61):
 
 ToHistory = Hello | Ask | Watch | Unwatch
 FromHistory = Welcome | Answer | Feed | Newest
-ToScheduler = Sync | Poll | Unpoll | Sessions
+ToScheduler = Sync | Direct | Poll | Unpoll | Sessions
 ToLeaseKeeper = Sync | Heartbeat | Sessions | Echo
 ToWorker = (
     WorkerWelcome

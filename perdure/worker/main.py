@@ -99,6 +99,8 @@ def main(boot: Boot) -> None:
     inbox = Inbox()
     gateway = GatewayLink(context, boot.workers_endpoint)
     worker = Worker(config, gateway, inbox, control=control)
+    if not config.quarantine:
+        worker.connect_directly(context, boot.incarnation)
     is_quiet = worker.run()
     code = EXIT_WORN_OUT if worker.is_worn_out else 0
     worker.close()

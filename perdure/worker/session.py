@@ -24,6 +24,7 @@ from perdure.log_names import LogName
 from perdure.worker.activities import Activities
 from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
 from perdure.worker.attempts import Runner
+from perdure.worker.direct import DirectLinks
 from perdure.worker.locator import Locator
 from perdure.worker.relay import Parting, Relay
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
@@ -59,6 +60,10 @@ class Waiting(Protocol):
 
     def register(self, source: Any, flags: int) -> Any:
         """Look at this source too."""
+        ...
+
+    def unregister(self, source: Any) -> Any:
+        """No longer."""
         ...
 
     def poll(self, timeout_ms: int) -> list[tuple[Any, int]]:
@@ -120,6 +125,20 @@ class Worker:
         for source in (gateway.socket, gateway.monitor, control and control.socket, inbox.fd):
             if source is not None:
                 self._poller.register(source, zmq.POLLIN)
+        self._direct: DirectLinks | None = None
+
+    def connect_directly(self, context: zmq.Context[zmq.Socket[bytes]], incarnation: str) -> None:
+        """Speak to history and scheduler of this node without a detour, as the root says where."""
+        session = self._config.session
+        assert session is not None
+        poller = self._poller
+        self._direct = self._gateway.direct = DirectLinks(
+            context,
+            incarnation,
+            session,
+            lambda socket: poller.register(socket, zmq.POLLIN),
+            poller.unregister,
+        )
 
     def run(self) -> bool:
         """Serve until stopped; True when nothing of a user's code is left running."""
@@ -132,6 +151,8 @@ class Worker:
     def close(self) -> None:
         """Close the sockets; what was said last still leaves, for a moment."""
         self._gateway.close()
+        if self._direct is not None:
+            self._direct.close()
         if self._control is not None:
             self._control.close()
         self._inbox.close()
@@ -220,6 +241,11 @@ class Worker:
         if self._gateway.socket in self._ripe:
             for message in self._gateway.receive():
                 self._take(message, now_ms)
+        if self._direct is not None:
+            for socket in self._direct.sockets.values():
+                if socket in self._ripe:
+                    for message in self._direct.receive(socket):
+                        self._take(message, now_ms)
 
     def _connection_changed(self, now_ms: int) -> None:
         change = self._gateway.change()
@@ -261,8 +287,11 @@ class Worker:
                 self._control.say(links.Pong(n))
             case links.Stop(grace_ms):
                 self.stop(grace_ms, now_ms)
-            case links.Peers() | links.SessionDead() | links.Sessions():
-                pass  # Said to every child; a worker has one peer, its gateway.
+            case links.Peers(peers):
+                if self._direct is not None:
+                    self._direct.follow(peers)
+            case links.SessionDead() | links.Sessions():
+                pass  # Said to every child.
 
     def _take(self, message: links.ToWorker, now_ms: int) -> None:
         match message:  # The most frequent first.

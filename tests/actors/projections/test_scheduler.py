@@ -9,6 +9,7 @@ from perdure.core import commands as c
 from perdure.core.ids import Session
 from perdure.core.links import (
     ActivityTask,
+    Direct,
     Newest,
     Poll,
     Polled,
@@ -17,6 +18,8 @@ from perdure.core.links import (
     WorkflowTask,
     pack_session,
 )
+from perdure.core.records import ActivityOptions
+from perdure.policy import RetryPolicy
 
 SESSION = Session("node.1", 1)
 HEAD = pack_session(SESSION)
@@ -97,3 +100,53 @@ def test_a_new_gateway_is_spoken_to_from_its_first_word_on(around):
     [task] = around.from_actor(HEAD, "gateway.2")
     assert isinstance(task, WorkflowTask)
     assert around.hears_nothing("gateway.1")
+
+
+# --- a worker that can be spoken to without the gateway ---------------------------
+WORKER = "worker-1.aa"
+
+
+@pytest.fixture
+def direct(around):
+    around.connect_gateway(WORKER)
+    around.say(WORKER, Direct(), head=HEAD)
+    around.begin()
+    around.turn()
+    return around
+
+
+def test_its_tasks_go_to_itself(direct):
+    direct.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    direct.publish()
+    [task] = direct.from_actor(HEAD, WORKER)
+    assert isinstance(task, WorkflowTask)
+
+
+def test_a_task_with_a_payload_by_reference_goes_where_that_is_put_in(direct):
+    direct.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    step = c.ScheduleActivity("a", "t", b"m" + bytes(2_000), ActivityOptions(RetryPolicy()))
+    direct.commit(c.CompleteWorkflowTask("w", 0, 0, 1, (step,)))
+    direct.publish()
+    direct.answer(*direct.asked())
+    [task] = direct.from_actor(HEAD)
+    assert isinstance(task, ActivityTask)
+
+
+def test_nothing_is_sent_to_one_that_has_ended(direct):
+    direct.say("root", Sessions("node.1", 2, (2,)))
+    direct.say("gateway.1", SYNC, head=pack_session(Session("node.1", 2)))
+    direct.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    direct.publish()
+    [task] = direct.from_actor(pack_session(Session("node.1", 2)))
+    assert isinstance(task, WorkflowTask)
+    assert direct.hears_nothing(WORKER)
+
+
+def test_only_a_worker_of_this_node_can_ask_for_that(around):
+    around.say("gateway.1", Direct(), head=HEAD)
+    around.begin()
+    around.turn()
+    around.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    around.publish()
+    [task] = around.from_actor(HEAD)
+    assert isinstance(task, WorkflowTask)
