@@ -82,6 +82,7 @@ class LedgerCheck:
         self._removed = removed
         self._rekeyed_ms = rekeyed_ms
         self._applied: Counter[str] = Counter()
+        self._unknown: set[str] = set()
         self.deliveries = 0
 
     @property
@@ -134,7 +135,8 @@ class LedgerCheck:
         if known is None:
             if self._fold.base_n or (ids is not None and ids[0] in self._removed):
                 self._found.note("effects of workflows that the log no longer tells of")
-            else:
+            elif one.key not in self._unknown:
+                self._unknown.add(one.key)  # Said once, however often it was delivered.
                 self._found.add(40, one.key, f"{name} has it, the log has no such activity")
             return
         grants = known.activity.grants

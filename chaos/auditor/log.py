@@ -91,7 +91,8 @@ class Log:
 
     def lost(self) -> None:
         """At the end: report what was seen elsewhere and is not here."""
-        for n, (_, by) in sorted(self._seen.items()):
+        newest = {by: n for n, (_, by) in sorted(self._seen.items())}
+        for by, n in newest.items():
             text = f"the log ends at commit {self.n}; {by} has seen commit {n}"
             self._found.add(9, by, text)
 

@@ -13,6 +13,7 @@ from perdure.cli.options import DATA_DEFAULT, AsJson
 if TYPE_CHECKING:
     from chaos.auditor import AuditReport
 
+SHOWN_MAX = 10  # Of one invariant; --json has more.
 EPILOG = "\b\nExample:\n  perdure doctor --ledger .perdure/effects.db"
 
 
@@ -112,11 +113,9 @@ def _show(report: AuditReport, view: dict[str, Any]) -> None:
     output.show(output.table(("", ""), rows))
     for note in report.not_checked:
         output.note(f"not checked: {note}")
-    kept: dict[int, int] = {}
-    for violation in report.violations:
-        output.note(f"violated: {violation}")
-        kept[violation.invariant] = kept.get(violation.invariant, 0) + 1
     for number, count in report.found.items():
-        if count > kept.get(number, 0):
-            more = count - kept.get(number, 0)
-            output.note(f"violated: invariant {number}, {more:,} more")
+        kept = [one for one in report.violations if one.invariant == number][:SHOWN_MAX]
+        for violation in kept:
+            output.note(f"violated: {violation}")
+        if count > len(kept):
+            output.note(f"violated: invariant {number}, {count - len(kept):,} more")

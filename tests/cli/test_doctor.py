@@ -52,6 +52,16 @@ def test_a_file_that_is_none_is_a_usage_error(store, tmp_path, option, capsys):
     assert "nothing" in capsys.readouterr().err
 
 
+def test_of_many_violations_of_one_invariant_ten_are_shown(store, tmp_path, capsys):
+    with SqliteEffects(tmp_path / "effects.db") as sink:
+        for number in [*range(12), 1, 2]:
+            sink.apply_once(f"w/{number}", lambda: None, attempt=1)
+    assert run(["doctor", "--data", str(store), "--ledger", str(tmp_path / "effects.db")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if "the log has no such activity" in line]) == 10
+    assert "violated: invariant 40, 2 more" in said
+
+
 def test_a_ledger_that_is_no_database_is_a_violation(store, tmp_path, capsys):
     (tmp_path / "bad.db").write_bytes(b"no database" * 400)
     assert run(["doctor", "--data", str(store), "--ledger", str(tmp_path / "bad.db")]) == 1
