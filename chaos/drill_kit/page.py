@@ -18,7 +18,7 @@ EVENTS_MAX = 2_000
 
 LEGEND = (
     ("returned", "attempt returned"),
-    ("failed", "attempt failed, and was tried again"),
+    ("failed", "attempt failed"),
     ("killed", "attempt cut off by a kill"),
     ("open", "attempt without an end"),
     ("strike", "fault, and what it hit"),

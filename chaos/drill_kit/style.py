@@ -47,8 +47,9 @@ h1{font-size:30px;line-height:1.2;margin:0}h2{font-size:18px;margin:32px 0 10px}
 .verdict.violated b{color:var(--bad)}
 .verdict.inconclusive{border-color:var(--maybe);background:var(--maybeback)}
 .verdict.inconclusive b{color:var(--maybe)}
-.tiles{display:flex;flex-wrap:wrap;gap:10px;margin-top:16px}
-.tile{flex:1 1 104px;border:1px solid var(--line);border-radius:6px;padding:10px 12px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:10px;
+margin-top:16px}
+.tile{border:1px solid var(--line);border-radius:6px;padding:10px 12px}
 .tile b{display:block;font-size:21px;line-height:1.2;font-variant-numeric:tabular-nums;
 white-space:nowrap}.tile span{color:var(--soft);font-size:13px}.tile.good b{color:var(--good)}
 .tile.bad b{color:var(--bad)}figure{margin:0}

@@ -59,9 +59,11 @@ def sentence(report: Report, inconclusive: str) -> str:
         case Verdict.INCONCLUSIVE:
             return f"This run proves nothing: {inconclusive}."
         case Verdict.PROVED if report.keys:
+            twice = report.delivered_more_than_once
+            again = f", although {number(twice)} were delivered more than once" if twice else ""
             return (
                 f"Each of {number(report.keys)} activities completed, its effect applied exactly "
-                f"once; {number(report.delivered_more_than_once)} were delivered more than once."
+                f"once{again}."
             )
         case Verdict.PROVED:
             return "Everything was as promised."
