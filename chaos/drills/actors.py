@@ -1,7 +1,8 @@
 """The drill `actors`: each core actor is SIGKILLed again and again while work goes on.
 
-Every role is hit equally often, in an order and at moments of the seed; some blows follow the one
-before so closely that the actor, or one that it needs, is still coming back.
+Every role is hit equally often, a worker between effect and report as often as each of them, in an
+order and at moments of the seed; some blows follow the one before so closely that the actor, or one
+that it needs, is still coming back: so that a worker dies while nobody is there to see it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import time
 import msgspec
 
 from chaos.drill_kit import Arena, Drill, Fault, Load, Options, mixed, spread
-from chaos.drill_kit.kills import TICK_S, bring_up, kill_role
+from chaos.drill_kit.kills import TICK_S, bring_up, kill_role, kill_worker
 from chaos.drill_kit.lanes import CORE
 from chaos.harness import NodeProcess, flat
 from perdure.clock import boottime_ms
 
+WORKER = "worker"
+ROLES = (*CORE, WORKER)
 BACK_S = 20.0
 PAUSE_S = 1.6
 CLOSE_S = 0.15
@@ -32,7 +35,7 @@ class Blow(msgspec.Struct, frozen=True):
 def plan(options: Options) -> list[Blow]:
     """As many blows as kills are wanted, every role in turn, in an order of the seed."""
     dice = Arena.dice_of(options.seed, "actors")
-    roles = [CORE[number % len(CORE)] for number in range(options.kills)]
+    roles = [ROLES[number % len(ROLES)] for number in range(options.kills)]
     dice.shuffle(roles)
     pause_s = PAUSE_S
     if options.minutes:
@@ -50,7 +53,7 @@ def plan(options: Options) -> list[Blow]:
 
 
 def run(arena: Arena) -> bool:
-    """Whether each role was hit while activities were in progress, and each came back."""
+    """Whether each role was hit at work, and something was delivered again for it."""
     options = arena.options
     node = arena.node(
         only_ours=True, apps=("chaos.workload",), slots=max(24, options.workflows + 4)
@@ -60,12 +63,17 @@ def run(arena: Arena) -> bool:
     load.submit()
     back, hit = _Back(arena, node), set()
     blows = plan(options)
+    dice = arena.dice("victims")
     for number, blow in enumerate(blows):
         _work(load, back, blow.after_s)
         at_work = bool(load.ledger.open_runs())
-        if _kill(arena, node, back, blow.role) and at_work:
+        if blow.role == WORKER:
+            was_hit = kill_worker(arena, node, load, dice, gap=True, until=arena.over)
+        else:
+            was_hit = _kill(arena, node, back, blow.role)
+        if was_hit and at_work:
             hit.add(blow.role)
-        arena.progress.bar("actor kills", number + 1, len(blows), colour="red")
+        arena.progress.bar("kills", number + 1, len(blows), colour="red")
         if arena.over():
             break
     while back.waiting and not arena.over():
@@ -73,8 +81,7 @@ def run(arena: Arena) -> bool:
     load.await_end()
     back.figures()
     arena.figures["dead letters redriven"] = load.redriven
-    twice = any(count > 1 for count in load.ledger.asked().values())
-    return twice and hit >= {blow.role for blow in blows}
+    return load.redelivered > 0 and hit >= {blow.role for blow in blows}
 
 
 def _work(load: Load, back: _Back, length_s: float) -> None:
@@ -144,9 +151,9 @@ class _Back:
 
 DRILL = Drill(
     name="actors",
-    does="each core actor is SIGKILLed again and again while all sorts of work goes on",
-    inconclusive="an actor was not hit at work, or nothing was delivered twice",
+    does="each core actor, and workers, are SIGKILLed again and again while all sorts of work runs",
+    inconclusive="an actor was not hit at work, or nothing was delivered again for a kill",
     run=run,
-    defaults=Options(workflows=20, kills=25),
+    defaults=Options(workflows=20, kills=30),
     takes=("workflows", "kills", "minutes"),
 )
