@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := perdure actors supervisors chaos
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format drill bench lock clean
+.PHONY: help venv demo test check format drill soak bugbank bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,14 @@ format: venv ## Format the code, and apply the safe lint fixes
 
 drill: venv ## Run one chaos drill (NAME=flaky)
 	$(BIN)/perdure drill run $(or $(NAME),flaky)
+
+soak: venv ## Many simulated seeds, then kills under load (SEEDS=20000 MINUTES=30)
+	$(BIN)/python -m chaos.sim run --world fast --seeds 0:$(or $(SEEDS),20000) --processes 2
+	$(BIN)/python -m chaos.sim run --seeds 0:$(shell expr $(or $(SEEDS),20000) / 5) --processes 2
+	$(BIN)/perdure drill run actors --minutes $(or $(MINUTES),30)
+
+bugbank: venv ## Plant bugs that bit others, and count the simulated seeds until each is found
+	$(BIN)/python -m chaos.sim bugbank
 
 bench: venv ## Measure throughput and latency on this machine
 	$(BIN)/python -m bench
