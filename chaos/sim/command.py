@@ -19,7 +19,7 @@ from pathlib import Path
 
 from chaos.sim import diagram, draw, run, shrink
 from chaos.sim.plan import read, write
-from chaos.sim.world import Result
+from chaos.sim.result import Result
 
 SEEDS_A_TASK = 20
 SEEDS_A_PROCESS = 1_000

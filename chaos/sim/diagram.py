@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from chaos.sim.fast.world import FastWorld
 from chaos.sim.loop import MS_US
 from chaos.sim.plan import Plan
-from chaos.sim.world import Result, World
+from chaos.sim.result import Result
+from chaos.sim.world import World
 from perdure.core import commands, links
 
 COLUMN = 10
@@ -36,7 +38,7 @@ _MESSAGES = _tags(links, links.Message)
 _COMMANDS = _tags(commands, commands.Command)
 
 
-def lines(plan: Plan, result: Result, world: World) -> Iterator[str]:
+def lines(plan: Plan, result: Result, world: World | FastWorld) -> Iterator[str]:
     """The plan's faults, the last messages, and what was violated."""
     yield from _plan_lines(plan)
     rows = [row for row in world.recent if _is_told(row)][-LINES_MAX:]

@@ -18,7 +18,6 @@ SHAPES = ("chain", "chain", "fan", "race", "nap")
 HOWS = ("error", "error", "error", "nonretryable", "hang", "kill", "late", "raise_after")
 # Tunables: what a run may change, and from which values. Production's own stand among them.
 LIMITS: dict[str, tuple[int, ...]] = {
-    "GRACE_MS": (10_000, 10_000, 1_000, 100),
     "HOLD_MS": (1_000, 1_000, 100),
     "FEED_BEAT_MS": (100, 1_000, 30),
     "RESEND_FIRST_MS": (1_000, 1_000, 200, 50),
@@ -58,6 +57,7 @@ def _some(draw: random.Random, share: float, low: float, high: float) -> float:
 
 
 def _knobs(draw: random.Random, world: str) -> Knobs:
+    is_engine = world == "engine"
     is_lossy = draw.random() < 0.5
     share = 0.5 if is_lossy else 0.0
     limits = {
@@ -70,11 +70,11 @@ def _knobs(draw: random.Random, world: str) -> Knobs:
     return Knobs(
         world=world,
         workers=draw.choice((1, 1, 2, 2, 3)),
-        external_workers=draw.choice((0, 0, 0, 1, 2)),
+        external_workers=draw.choice((0, 0, 0, 1, 2)) * is_engine,
         slots=draw.choice((1, 2, 4, 20)),
         clients=draw.choice((1, 2, 3)),
-        pollers=draw.choice((0, 0, 1, 2)),
-        fault_ms=draw.choice((1_500, 4_000, 8_000)),
+        pollers=draw.choice((0, 0, 1, 2)) * is_engine,
+        fault_ms=draw.choice((1_500, 4_000, 8_000) if is_engine else (400, 1_500, 4_000)),
         latency_us=int(50 * (400 ** (draw.random() ** 2))),
         turn_cost_us=draw.choice((20, 50, 500)),
         sync_us=draw.choice((100, 150, 1_000, 10_000)),

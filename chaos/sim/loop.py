@@ -7,8 +7,9 @@ hash: two runs that agree in it did the same.
 from __future__ import annotations
 
 import hashlib
-import heapq
 from collections.abc import Callable
+from heapq import heappop as _pop
+from heapq import heappush as _push
 from typing import Any
 
 from chaos.sim.chance import Chance
@@ -35,7 +36,7 @@ class Loop:
         self._number += 1
         if at_us < self.now_us:
             at_us = self.now_us
-        heapq.heappush(self._heap, (at_us, self._draw(), self._number, call, args))
+        _push(self._heap, (at_us, self._draw(), self._number, call, args))
 
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         """Have `call(*args)` happen so much later."""
@@ -46,17 +47,20 @@ class Loop:
 
         True when it was done.
         """
-        heap, pop = self._heap, heapq.heappop
+        heap, pop = self._heap, _pop
         look_at = self.now_us
+        events = self.events
         while heap and heap[0][0] <= until_us:
-            event = pop(heap)
-            self.now_us = event[0]
-            self.events += 1
-            event[3](*event[4])
-            if self.now_us >= look_at:
-                look_at = self.now_us + look_us
+            now_us, _, _, call, args = pop(heap)
+            self.now_us = now_us
+            events += 1
+            call(*args)
+            if now_us >= look_at:
+                look_at = now_us + look_us
+                self.events = events
                 if is_done():
                     return True
+        self.events = events
         self.now_us = max(self.now_us, until_us)
         return is_done()
 

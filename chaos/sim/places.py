@@ -34,6 +34,7 @@ class Places:
         knobs = world.plan.knobs
         stream = world.chance.stream("schedule/pct")
         self._jitter = world.chance.stream("schedule/jitter").random
+        self.counts_turns = "turn" in self._planned
         self._is_pct = knobs.strategy == "pct"
         self._ranks: dict[str, int] = {}
         self._rank_draw = stream.randrange

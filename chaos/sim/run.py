@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 
 from chaos.sim import bugs, draw, machine
+from chaos.sim.fast.world import FastWorld
 from chaos.sim.plan import Plan
-from chaos.sim.world import Result, World
+from chaos.sim.result import Result
+from chaos.sim.world import World
 
 
 def run_plan(plan: Plan) -> Result:
@@ -14,10 +16,10 @@ def run_plan(plan: Plan) -> Result:
     return run_world(plan)[0]
 
 
-def run_world(plan: Plan) -> tuple[Result, World]:
+def run_world(plan: Plan) -> tuple[Result, World | FastWorld]:
     """Likewise, and the world as it was at its end, for diagrams."""
     machine.quiet()
-    world = World(plan)
+    world = FastWorld(plan) if plan.knobs.world == "fast" else World(plan)
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -7,8 +7,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from chaos.auditor import Auditor, Violation
 from chaos.sim import checks
 from chaos.sim.chance import Chance
@@ -20,6 +18,7 @@ from chaos.sim.people import Operator, Poller, Submitter
 from chaos.sim.places import Places
 from chaos.sim.plan import Fault, NetFault, Plan
 from chaos.sim.process import SIGKILLED, Frames, Process
+from chaos.sim.result import Result
 from chaos.sim.root import RootProcess
 from chaos.sim.sink import Sink
 from chaos.sim.worker import WorkerProcess
@@ -34,27 +33,6 @@ RECENT_MAX = 4_000
 NODE_MS = 300  # Between the end of a node and its next start.
 SETTLE_MS = 4_000
 LOOK_US = 500 * MS_US
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run."""
-
-    seed: int
-    violations: tuple[Violation, ...]
-    trace: str
-    events: int
-    simulated_ms: int
-    commits: int
-    records: int
-    flows: int
-    operations: dict[str, int]
-    fired: dict[str, int]
-    goals: dict[str, int]
-
-    @property
-    def invariants(self) -> set[int]:
-        """The numbers of what was violated."""
-        return {violation.invariant for violation in self.violations}
 
 
 class World:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
-from chaos.sim import draw, machine, run
+from chaos.sim import command, draw, machine, run, shrink
 from chaos.sim.bugs import Bug
 from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step, read, write
 
@@ -30,13 +32,18 @@ def test_a_quiet_node_does_all_its_work():
     assert result.records > 20
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_a_seed_violates_nothing(seed):
-    assert run.run_seed(seed).violations == ()
+@pytest.mark.process
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("world", "seeds"), [("fast", 600), ("engine", 80)])
+def test_many_seeds_violate_nothing(world, seeds):
+    found = list(command.results(range(seeds), world=world, processes=2))
+    assert [(one.seed, one.violations[0]) for one in found if one.violations] == []
+    assert [one.seed for one in found if not one.operations.get("ok")] == []
 
 
-def test_a_seed_has_one_trace_and_another_seed_another():
-    traces = [run.run_seed(seed).trace for seed in (3, 3, 4)]
+@pytest.mark.parametrize("world", ["engine", "fast"])
+def test_a_seed_has_one_trace_and_another_seed_another(world):
+    traces = [run.run_seed(seed, world=world).trace for seed in (3, 3, 4)]
     assert traces[0] == traces[1] != traces[2]
 
 
@@ -49,7 +56,7 @@ def test_a_plan_survives_its_file(tmp_path):
 TWIN = """
 import json
 from chaos.sim import run
-print(json.dumps([run.run_seed(seed).trace for seed in (1, 12)]))
+print(json.dumps([run.run_seed(1).trace, run.run_seed(12, world="fast").trace]))
 """
 
 
@@ -67,7 +74,7 @@ def test_hash_seed_time_zone_locale_and_directory_change_nothing(tmp_path):
         return json.loads(done.stdout)
 
     other = traces(PYTHONHASHSEED="12345", TZ="Asia/Kathmandu", LC_ALL="tr_TR.UTF-8")
-    assert other == [run.run_seed(seed).trace for seed in (1, 12)]
+    assert other == [run.run_seed(1).trace, run.run_seed(12, world="fast").trace]
 
 
 def test_whoever_asks_for_the_real_time_in_a_simulation_is_stopped():
@@ -89,3 +96,30 @@ def test_an_answer_before_the_sync_is_seen():
     )
     found = run.run_plan(plan).invariants
     assert found & {4, 5, 9}
+
+
+def test_a_failing_plan_is_made_small_and_still_fails_in_the_same_way():
+    failing = (
+        plan
+        for seed in range(100)
+        if run.run_plan(
+            plan := draw.plan_of(seed, world="fast", bug=Bug.LEASES_NOT_REBUILT)
+        ).violations
+    )
+    plan = next(failing)
+    invariant = run.run_plan(plan).violations[0].invariant
+    looks = itertools.count()  # A clock: each look is one candidate.
+    small = shrink.Shrinker(plan, time_box_s=60, clock=lambda: float(next(looks))).shrink().plan
+    assert run.run_plan(small).violations[0].invariant == invariant
+    assert len(msgspec.json.encode(small)) < len(msgspec.json.encode(plan))
+    assert len(small.faults) <= 2
+
+
+def test_a_plan_that_fails_is_drawn(capsys, tmp_path):
+    plan = draw.plan_of(5, bug=Bug.LEASES_NOT_REBUILT)
+    write(plan, tmp_path / "plan.json")
+    assert command.main(["replay", str(tmp_path / "plan.json")]) == 1
+    drawn = capsys.readouterr().out
+    assert "keeper" in drawn
+    assert "commit" in drawn
+    assert "invariant 36" in drawn

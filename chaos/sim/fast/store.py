@@ -1,0 +1,121 @@
+"""What is durable in the fast world: the log, and by workflow the records that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perdure.core.chain import GENESIS
+from perdure.core.change import Change
+from perdure.core.execution import begin, evolve
+from perdure.core.facts import scoped
+from perdure.core.records import (
+    EVENT_TYPES,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    CommitBody,
+    Record,
+    WorkflowStarted,
+    decode_body,
+)
+from perdure.core.state import Execution
+from perdure.store import rules
+from perdure.store.protocol import CommitRow
+
+
+class FastStore:
+    """A log and what it says. What is loaded is folded anew, and belongs to who loads it."""
+
+    def __init__(self) -> None:
+        self.log: list[CommitRow] = []
+        self.bodies: list[CommitBody] = []
+        self.records: dict[str, list[tuple[int, Record]]] = {}
+        self.closed: set[str] = set()
+        self.epoch = 0
+
+    @property
+    def newest(self) -> int:
+        """The newest commit's number."""
+        return len(self.log)
+
+    def open_epoch(self, incarnation: str, now_ms: int) -> CommitRow:
+        """The next epoch's first commit."""
+        last = self.log[-1] if self.log else None
+        end = rules.Newest(
+            self.epoch,
+            len(self.log),
+            last.at_ms if last else 0,
+            last.hash if last else GENESIS,
+        )
+        row = rules.epoch_commit(end, now_ms, incarnation)
+        self.epoch = row.epoch
+        self._append(row)
+        return row
+
+    def commit(self, change: Change) -> CommitRow:
+        """Keep `change`."""
+        row = CommitRow(
+            change.n, change.epoch, change.at_ms, change.previous_hash, change.hash, change.body
+        )
+        body = self._append(row)
+        records, n = self.records, change.n
+        for group in body.groups:
+            known = records.get(group.workflow_id)
+            if known is None:
+                known = records[group.workflow_id] = []
+            for record in group.records:
+                known.append((n, record))
+        for execution in change.touched:
+            if not execution.is_open:
+                self.closed.add(execution.workflow_id)
+        return row
+
+    def _append(self, row: CommitRow) -> CommitBody:
+        body = decode_body(row.body)
+        self.log.append(row)
+        self.bodies.append(body)
+        return body
+
+    # --- perdure.core.ledger.Source ---------------------------------------------------
+    def load(self, workflow_id: str) -> Execution | None:
+        """The execution as of the newest commit, or None."""
+        known = self.records.get(workflow_id)
+        if known is None:
+            return None
+        _, first = known[0]
+        assert isinstance(first, WorkflowStarted)
+        execution = begin(workflow_id, first)
+        for n, record in known[1:]:
+            evolve(execution, record, n)
+        return execution
+
+    def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
+        """The event that closed this activity, or None."""
+        for _, record in self.records.get(workflow_id, ()):
+            if (
+                isinstance(record, ActivityTaskCompleted | ActivityTaskFailed)
+                and record.activity_id == activity_id
+            ):
+                return record
+        return None
+
+    def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
+        """The event made by the operator's command with this request id, or None."""
+        for _, record in self.records.get(workflow_id, ()):
+            if isinstance(record, WorkflowStarted):
+                continue
+            made_by = getattr(record, "request_id", None)
+            if made_by is not None and scoped(type(record), made_by) == request_id:
+                return record
+        return None
+
+    # --- readers --------------------------------------------------------------------------
+    def open_state(self) -> list[Execution]:
+        """Every open execution."""
+        found = (self.load(key) for key in self.records if key not in self.closed)
+        return [execution for execution in found if execution is not None]
+
+    def events(self, workflow_id: str) -> Iterator[Record]:
+        """The workflow's own history, in order."""
+        for _, record in self.records.get(workflow_id, ()):
+            if type(record) in EVENT_TYPES:
+                yield record
