@@ -116,11 +116,54 @@ class _Socket:
         return 0
 
 
+class _DirectSocket(_Socket):
+    """A worker's own connection to an actor."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        super().__init__(self._leave)
+        self._process = process
+        self._target: Process | None = None
+
+    def setsockopt(self, option: int, value: Any) -> None:
+        """Its name is that of its process."""
+
+    def connect(self, endpoint: str) -> None:
+        """Connect to who listens there."""
+        process = self._process
+        self._target = process.world.bound.get(endpoint)
+        if self._target is not None:
+            process.direct[self._target.address] = self
+
+    def _leave(self, parts: Frames) -> None:
+        process, target = self._process, self._target
+        if target is not None:
+            process.world.count("send", process.role)
+            process.world.net.send(process, target, target.take_frame, [process.address, *parts])
+
+    def close(self, linger: int = 0) -> None:
+        """What is on its way back finds nobody."""
+        if self._target is not None:
+            self._process.direct.pop(self._target.address, None)
+            self._target.routes.pop(self._process.address, None)
+
+
+class _Context:
+    """What DirectLinks makes its sockets with."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+
+    def socket(self, kind: int) -> _DirectSocket:
+        """One more."""
+        return _DirectSocket(self._process)
+
+
 class _GatewayLink(GatewayLink):
     """The real one, on a simulated connection."""
 
     def __init__(self, process: WorkerProcess, endpoint: str) -> None:
         self.welcomed = False
+        self.direct = None
         self._queued = {}
         self._decoder = msgspec.msgpack.Decoder(list[links.ToWorker])
         self._endpoint = endpoint
@@ -182,6 +225,7 @@ class _Poller:
             found.append((gateway.socket, 1))
         if control is not None and control.socket.bodies:
             found.append((control.socket, 1))
+        found += [(socket, 1) for socket in process.direct.values() if socket.bodies]
         return found
 
 
@@ -289,6 +333,7 @@ class WorkerProcess(Process):
         super().__init__(world, boot.role, boot.incarnation)
         self.gateway = _GatewayLink(self, boot.workers_endpoint)
         self.control = _ControlLink(self, boot) if is_local else None
+        self.direct: dict[bytes, _DirectSocket] = {}  # By whom it leads to.
         self._boot = boot
         self._session = session
         self._is_quarantine = is_quarantine
@@ -324,6 +369,9 @@ class WorkerProcess(Process):
             relay=_Relay(),  # type: ignore[arg-type]
             poller=_Poller(self),
         )
+        if self.control is not None and not self._is_quarantine:
+            context: Any = _Context(self)
+            self._worker.connect_directly(context, self.name)
         world.dial(self.gateway.dealer)
 
     def _clock(self) -> int:
@@ -335,9 +383,12 @@ class WorkerProcess(Process):
         self.world.net.send(self, root, root.take_frame, [self.address, *parts])
 
     def take_frame(self, frames: Frames) -> None:
-        """A frame of the root."""
+        """A frame of the root, or of an actor that speaks to it directly."""
         assert self.control is not None
-        self.control.socket.bodies.append(frames[-1])
+        if frames[0] == ROOT_ADDRESS:
+            self.control.socket.bodies.append(frames[-1])
+        elif frames[0] in self.direct:
+            self.direct[frames[0]].bodies.extend(frames[1:])
 
     def work(self) -> None:
         """One turn of the main loop."""
