@@ -15,7 +15,6 @@ import enum
 import functools
 import hashlib
 import math
-import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +62,9 @@ _REFERENCE_BYTES = 1 + 8 + DIGEST_BYTES
 
 # What the fast encoder lets through and JSON does not have: a float whose exponent is all ones (or
 # nearly) and timestamps, which would lose their offset. A match by chance costs a second look.
-_second_look = re.compile(rb"\xcb[\x7f\xff]|[\xd6\xd7]\xff|\xc7\x0c\xff").search
+# Each by itself: one expression for all takes a hundred times as long for a large payload.
+_FLOAT_UP, _FLOAT_DOWN = b"\xcb\x7f", b"\xcb\xff"
+_TIME_SHORT, _TIME_LONG, _TIME_FAR = b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff"
 
 
 class BadResult(InvalidArgument):
@@ -90,7 +91,13 @@ def encode(value: Any) -> bytes:
     """
     try:
         data = _encoder.encode(value)
-        if _second_look(data):
+        if (
+            _FLOAT_UP in data
+            or _FLOAT_DOWN in data
+            or _TIME_SHORT in data
+            or _TIME_LONG in data
+            or _TIME_FAR in data
+        ):
             data = _encoder.encode(_plain(value, "$", set()))
     except InvalidArgument:
         raise
