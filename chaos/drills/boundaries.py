@@ -1,7 +1,7 @@
 """The drill `boundaries`: somebody dies at every crash point there is, and the work goes on.
 
 Two journeys at a time (see boundaries_plan), each on a node of its own. With `--depth` 2 or 3,
-chains of boundaries of any roles follow until the time is up.
+chains of boundaries of any roles follow until the time is up; `--minutes N` gives it more.
 """
 
 from __future__ import annotations
@@ -155,5 +155,5 @@ DRILL = Drill(
     inconclusive="a crash point was not reached",
     run=run,
     defaults=Options(),
-    takes=("depth",),
+    takes=("depth", "minutes"),
 )
