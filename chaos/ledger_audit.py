@@ -6,6 +6,7 @@ It shares no code with the engine or with the demo that wrote it.
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import apsw
 import msgspec
 
 BUSY_TIMEOUT_MS = 10_000
+MAC_BYTES = 12  # Of a token, before the address of its grant.
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -33,6 +35,19 @@ class Run(msgspec.Struct, frozen=True):
     def in_the_gap(self) -> bool:
         """True while its effect is applied and its report is not yet on its way."""
         return self.applied_ms is not None and self.ended_ms is None
+
+    @property
+    def grant(self) -> int:
+        """Which grant of the activity it ran under, as its token says; 0 where that can't be read.
+
+        The higher one is the younger, whoever began first: a worker that stood still may begin
+        long after another that was given the activity after it.
+        """
+        try:
+            grant = msgspec.msgpack.decode(base64.urlsafe_b64decode(self.token)[MAC_BYTES:])[-1]
+        except (ValueError, TypeError, IndexError, msgspec.MsgspecError):
+            return 0
+        return grant if isinstance(grant, int) else 0
 
 
 class Effect(msgspec.Struct, frozen=True):

@@ -100,6 +100,7 @@ class Load:
         self._redelivered: set[int] = set()
         self._cut_off: dict[int, Fault] = {}
         self._stale: deque[Run] = deque()
+        self._live: dict[str, Run] = {}  # The run of each key under its youngest grant.
         self.redriven = 0
         self._redriven_at = 0.0
         self._counted_at = 0.0
@@ -218,9 +219,11 @@ class Load:
             if fault is not None and earlier.pid != run.pid:
                 del self._cut_off[earlier.number]
                 self._ran_again(earlier, run, fault)
-        if before and before[-1].token != run.token:
-            self._stale.append(before[-1])
         before.append(run)
+        live = self._live.setdefault(run.key, run)
+        if live.token != run.token:
+            older, self._live[run.key] = sorted((live, run), key=lambda it: it.grant)
+            self._stale.append(older)
 
     def _recovered(self, fault: Fault, run: Run) -> None:
         """Notes how long it took, but for kills of the whole node, which include its start."""

@@ -199,10 +199,14 @@ def _judge_suspended(arena: Arena, load: Load, suspended: list[Run]) -> None:
 def _judge(arena: Arena, load: Load, zombies: list[Run]) -> None:
     """No zombie's report may stand in the history."""
     done = {it.key: it for told in load.told() for it in told.done}
-    for run in zombies:
-        if run.key in done and done[run.key].attempt == run.attempt:
-            arena.violate(f"the report of a zombie was taken: {run.key} #{run.attempt}")
     runs = {run.number: run for run in load.ledger.runs()}
+    for run in zombies:
+        if run.key not in done or done[run.key].attempt != run.attempt:
+            continue
+        # An attempt that is not charged is repeated under its number.
+        same = [it for it in runs.values() if (it.key, it.attempt) == (run.key, run.attempt)]
+        if not any(it.grant > run.grant and it.ending == "returned" for it in same):
+            arena.violate(f"the report of a zombie was taken: {run.key} #{run.attempt}")
     late = [run for run in zombies if runs[run.number].ended_ms is not None]
     arena.figures["  of these went on to their end"] = len(late)
     applied = [run for run in late if run.applied_ms is None and runs[run.number].applied_ms]

@@ -7,7 +7,7 @@ import pytest
 
 from chaos.history_audit import compare, key_of, read
 from chaos.ledger_audit import Effect, Run
-from perdure.core.ids import idempotency_key
+from perdure.core.ids import Address, idempotency_key, seal
 
 EVENTS = [
     {"kind": "WorkflowStarted", "event_id": 1},
@@ -85,3 +85,10 @@ def test_a_result_that_is_no_list_of_receipts_is_held_against_nothing_where_none
     events = [*EVENTS[:4], {**EVENTS[4], "result": {"sum": 3}}]
     counts = compare([read("w", events)], [EFFECT], RUNS, ASKED, returns_receipts=False)
     assert counts.violations == ()
+
+
+def test_a_run_tells_its_grant_by_its_token_and_one_without_a_readable_token_tells_none():
+    token = seal(Address("w/1", "a", 2, 7), b"k" * 32)
+    assert msgspec.structs.replace(RUNS[0], token=token).grant == 7
+    for token in ("t1", "AAAA", "!"):
+        assert msgspec.structs.replace(RUNS[0], token=token).grant == 0
