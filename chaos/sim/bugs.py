@@ -66,10 +66,9 @@ def _ack_before_sync(patches: Patches) -> None:
         if fault is not None and fault.action in ("unsynced_lost", "eio_lost", "full"):
             # It has answered, and dies with the commit in memory only.
             self._process.loop.after(200, self._process.end, -9)
-            self._is_over = True
             return
-        super(SimWriter, self).commit(change)
-        self._world.committed(self._disk.store.log[-1])
+        self._inner.commit(change)
+        self._world.committed(self._disk.took(change))
         self._process.loop.after(5_000, setattr, self._disk, "synced", change.n)
 
     patches.set(SimWriter, "commit", commit)

@@ -22,7 +22,7 @@ ALL = 1_000_000
 
 def projections(world: World, *, is_final: bool = False) -> None:
     """Hold each projection that has reached the end of the log against one made from the store."""
-    newest = world.disk.store.newest().n
+    newest = world.disk.newest
     executions: list[Execution] | None = None
     for process in world.processes:
         if not isinstance(process, ActorProcess):
@@ -36,7 +36,7 @@ def projections(world: World, *, is_final: bool = False) -> None:
         if reached != newest:
             continue
         if executions is None:
-            executions = world.disk.store.reader().open_state()[1]
+            executions = world.disk.reader().open_state()[1]
         world.goal("a projection was rebuilt and compared")
         if isinstance(actor, Scheduler):
             _scheduler(world, actor)
@@ -53,7 +53,7 @@ def projections(world: World, *, is_final: bool = False) -> None:
 
 def _scheduler(world: World, actor: Scheduler) -> None:
     fresh = TaskQueues()
-    fresh.load(world.disk.store.reader().open_state()[1], actor.now_ms())
+    fresh.load(world.disk.reader().open_state()[1], actor.now_ms())
     mine, theirs = _queues(actor._mind.queues), _queues(fresh)
     if mine != theirs:
         world.violated(36, f"the scheduler at {actor.reached}: {_difference(mine, theirs)}")
@@ -104,7 +104,7 @@ def _lease_keeper(world: World, actor: LeaseKeeper, executions: list[Execution])
 
 def _dlq(world: World, actor: Dlq) -> None:
     fresh = DeadLetters()
-    fresh.load(world.disk.store.reader().open_state()[1])
+    fresh.load(world.disk.reader().open_state()[1])
     everything = DeadLetterFilter(None, None, None, None, None)
     now_ms = actor.now_ms()
     mine, _ = actor._letters.list(everything, now_ms, ALL, None)
@@ -131,10 +131,10 @@ def audit(world: World, auditor: Auditor) -> None:
         for person in world.people
     ]
     report = auditor.finish(
-        ReaderTables(world.disk.store.reader()),
+        ReaderTables(world.disk.reader()),
         [world.sink.ledger()],
         histories,
-        key=world.disk.store.key,
+        key=world.disk.key,
         settled=True,
     )
     world.violations += [one for one in report.violations if one not in world.violations]

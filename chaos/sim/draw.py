@@ -86,6 +86,7 @@ def _knobs(draw: random.Random, world: str) -> Knobs:
         drain_max=draw.choice((2_000, 2_000, 1, 3)),
         queue_max=draw.choice((100_000, 100_000, 200)),
         strategy=draw.choice(("random", "random", "pct")),
+        store="sqlite" if is_engine and draw.random() < 0.01 else "memory",
         limits=limits,
         client_timeout_ms=draw.choice((5_000, 5_000, 300)),
     )
@@ -200,6 +201,9 @@ def _commits(draw: random.Random, knobs: Knobs, roles: list[str]) -> list[Fault]
         action = draw.choice(actions)
         length_ms = draw.choice((5, 300, 3_000, 20_000)) if action == "slow" else 0
         found.append(Fault("history", place, _nth(draw, place), action, length_ms))
+    if knobs.world == "engine" and draw.random() < 0.3:
+        at_ms, length_ms = draw.randrange(1, knobs.fault_ms), draw.choice((20, 500, 5_000))
+        found.append(Fault("history", "ms", at_ms, "room", length_ms))
     return found
 
 

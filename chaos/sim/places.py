@@ -101,6 +101,8 @@ class Places:
                 world.root.deliver(lambda frames: world.root.shut_down(), [b"stop"])
             case "wall":
                 world.step_wall(fault.ms)
+            case "room":
+                world.disk.fill(fault.ms)
             case "cut" | "clog":
                 world.net.cut(fault.role, fault.detail, fault.ms, fault.action)
             case _:

@@ -23,8 +23,8 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     (then `nth` is the instant in milliseconds). action: "kill", "pause" (`ms`), "eio_kept",
     "eio_lost", "full", "slow" (`ms`), "unsynced_kept", "unsynced_lost" (a kill in the commit),
     "node" (all is killed, and started again after `ms`), "power" (so, and the machine boots anew),
-    "stop" (the node is stopped in order, and started again), "wall" (the wall clock steps by `ms`),
-    "cut", "clog" (links of `role` to `detail`, for `ms`).
+    "stop" (the node is stopped in order, and started again), "room" (the disk is full for `ms`),
+    "wall" (the wall clock steps by `ms`), "cut", "clog" (links of `role` to `detail`, for `ms`).
     """
 
     role: str
@@ -109,7 +109,6 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     pct_depth: int = 3
     store: str = "memory"  # memory, sqlite
     limits: dict[str, int] = {}  # Names of perdure.core.limits, and their values in this run.
-    buggify: tuple[str, ...] = ()
     client_timeout_ms: int = 5_000
 
 

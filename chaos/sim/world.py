@@ -131,8 +131,7 @@ class World:
         return bool(self.violations)
 
     def _is_closed(self, workflow_id: str) -> bool:
-        stored = self.disk.store.executions.get(workflow_id)
-        return stored is not None and not stored.is_open
+        return workflow_id in self.disk.closed
 
     def _is_done(self) -> bool:
         return self._is_broken() or all(self._is_closed(flow.id) for flow in self.plan.flows)
@@ -146,14 +145,13 @@ class World:
             operation.outcome for person in self.people for operation in person.history
         )
         fired = Counter(fault.action for fault in self.fired_faults)
-        store = self.disk.store
         return Result(
             seed=self.plan.seed,
             violations=tuple(self.violations),
             trace=self.loop.trace(),
             events=self.loop.events,
             simulated_ms=self.loop.now_us // MS_US,
-            commits=store.newest().n,
+            commits=self.disk.newest,
             records=self._auditor._fold.records,
             flows=len(self.plan.flows),
             operations=dict(sorted(operations.items())),
@@ -167,6 +165,7 @@ class World:
         for process in list(self.processes):
             process.on_end = None
             process.end(SIGKILLED)
+        self.disk.close()
 
     # --- findings -----------------------------------------------------------------------
     def violated(self, invariant: int, what: str) -> None:

@@ -77,6 +77,17 @@ def test_hash_seed_time_zone_locale_and_directory_change_nothing(tmp_path):
     assert other == [run.run_seed(1).trace, run.run_seed(12, world="fast").trace]
 
 
+@pytest.mark.parametrize("seed", [0, 6, 18])
+def test_the_store_on_a_disk_does_what_the_one_in_memory_does(seed):
+    plan = draw.plan_of(seed)
+    memory, disk = (
+        run.run_plan(shrink.replace(plan, knobs=shrink.replace(plan.knobs, store=store)))
+        for store in ("memory", "sqlite")
+    )
+    assert disk.violations == ()
+    assert disk.trace == memory.trace
+
+
 def test_whoever_asks_for_the_real_time_in_a_simulation_is_stopped():
     import perdure.clock
 
