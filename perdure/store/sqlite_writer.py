@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,18 +34,7 @@ from perdure.store.protocol import (
 from perdure.store.retention import TIDY_COMMITS, TIDY_WORKFLOWS, TIMES_ADDED, Retention
 from perdure.store.room import Room
 from perdure.store.sqlite_retention import Tidying
-
-PAGE_BYTES = 4_096
-MIB = 1024 * 1024
-# By how much the log grows before it is copied back into the database: when there is nothing else
-# to do, and in any case; and from which length on that waits for readers, so that it starts over.
-CHECKPOINT_IDLE_PAGES = 1 * MIB // PAGE_BYTES
-CHECKPOINT_PAGES = 4 * MIB // PAGE_BYTES
-# The log is stretched to this length once, and stays so: to overwrite a file syncs in about half
-# the time that it takes to make it longer.
-LOG_BYTES = 8 * MIB
-TRUNCATE_PAGES = 64 * MIB // PAGE_BYTES
-TRUNCATE_WAIT_MS = 50
+from perdure.store.sqlite_wal import WriteAheadLog
 
 Tell = Callable[[int, bytes], None]
 
@@ -55,20 +43,15 @@ def _nobody(n: int, link: bytes) -> None:
     """Where nobody else wants to hear of commits."""
 
 
-class SqliteWriter:
+class SqliteWriter(WriteAheadLog):
     """Writes the store in `data_dir`; see perdure.store.protocol.Writer.
 
     `tell(n, hash)` is called after each commit, once it is durable, beside the witness in the data
     directory. `vfs` names another way to the disk, such as one that fails on demand.
     """
 
-    # For a subclass that is to see within a few commits what takes thousands.
-    checkpoint_idle_pages = CHECKPOINT_IDLE_PAGES
-    checkpoint_pages = CHECKPOINT_PAGES
-    truncate_pages = TRUNCATE_PAGES
-    log_bytes = LOG_BYTES
-
     def __init__(self, data_dir: Path, tell: Tell = _nobody, *, vfs: str | None = None) -> None:
+        super().__init__()
         self._data_dir = data_dir
         self._tell = tell
         self._vfs = vfs
@@ -79,10 +62,6 @@ class SqliteWriter:
         self._seqs: sqlite_changes.Seqs
         self._epoch = 0
         self._is_over = False
-        self._log_pages = 0
-        self._checked_pages = (
-            0  # How long the log was at the last checkpoint; 0 since it began anew.
-        )
 
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
         """Take the store over: commit the next epoch. Raises StoreError with instructions.
@@ -98,14 +77,14 @@ class SqliteWriter:
         elif not self._room.is_enough():
             raise NoRoom(f"there is no room on the disk of {self._data_dir}; make some")
         connection = self._open()
-        connection.set_wal_hook(self._on_log)
+        connection.set_wal_hook(self.on_log)
         try:
             self._witness = witness.Witness(self._data_dir)
             opened, row = self._take_over(connection, seen, incarnation, wall_ms, boot_id, boot_ms)
             self._epoch = opened.epoch
             reached(CrashPoint.STORE_EPOCH_COMMITTED)
             self._note(row.n, row.hash)
-            self._stretch(connection)
+            self.stretch(connection, self._data_dir)
         except BaseException as cause:
             self._give_up(cause)
             self.close()
@@ -246,56 +225,11 @@ class SqliteWriter:
 
         `idle`: nothing else is waiting, so a smaller log is worth it.
         """
-        connection, pages = self._owned(), self._log_pages
-        # Growth, not length: a reader may keep the log from starting over.
-        grown = pages - self._checked_pages
-        if grown < (self.checkpoint_idle_pages if idle else self.checkpoint_pages):
-            return
-        self._checked_pages = pages
-        if pages >= self.truncate_pages:
-            self._begin_log_anew(connection, apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return
         try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self.copy_back(self._owned(), idle=idle)
         except apsw.Error as cause:
-            self._bear(cause)
-        reached(CrashPoint.STORE_CHECKPOINTED)
-
-    def _stretch(self, connection: apsw.Connection) -> None:
-        """Make the log as long as it will be, and keep it so when the database is closed."""
-        keep = ctypes.c_int(1)  # Read through its address during the call.
-        connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(keep))
-        path = self._data_dir / f"{sqlite_schema.DATABASE_NAME}-wal"
-        # A look at its size opens nothing, and so drops no lock.
-        if path.stat().st_size >= self.log_bytes:
-            return
-        try:
-            with connection:
-                connection.execute("CREATE TABLE stretch (filler)")
-                connection.execute("INSERT INTO stretch VALUES (zeroblob(?))", (self.log_bytes,))
-                connection.execute("DROP TABLE stretch")
-        except apsw.FullError:
-            return  # It grows commit by commit.
-        reached(CrashPoint.STORE_LOG_STRETCHED)
-        self._begin_log_anew(connection, apsw.SQLITE_CHECKPOINT_RESTART)
-
-    def _begin_log_anew(self, connection: apsw.Connection, mode: int) -> None:
-        connection.set_busy_timeout(TRUNCATE_WAIT_MS)
-        try:
-            connection.wal_checkpoint(mode=mode)
-            self._log_pages = self._checked_pages = 0
-        except apsw.Error as cause:
-            self._bear(cause)
-        finally:
-            connection.set_busy_timeout(sqlite_schema.BUSY_MS)
-
-    def _bear(self, cause: apsw.Error) -> None:
-        """A checkpoint may wait: for a reader that is in its way, for room. Nothing is lost then,
-        and the rest is copied when the log has grown further. Any other error is raised.
-        """
-        if not isinstance(cause, apsw.BusyError) and not sqlite_schema.has_no_room(cause):
             self._give_up(cause)
-            raise self._meaning(cause) or cause
+            raise (self._meaning(cause) or cause) from cause
 
     def load(self, workflow_id: str) -> Execution | None:
         """The execution with all its open activities and timers; None: never started."""
@@ -396,13 +330,6 @@ class SqliteWriter:
             self._give_up(cause)
             raise (self._meaning(cause) or cause) from cause
         self._tell(n, link)
-
-    def _on_log(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        self._log_pages = pages
-        if pages < self._checked_pages:
-            self._checked_pages = 0
-        reached(CrashPoint.STORE_LOG_SYNCED_NOT_RETURNED)
-        return apsw.SQLITE_OK
 
     def _give_up(self, cause: BaseException) -> None:
         """After an error: roll back, and write nothing more, not even by closing."""

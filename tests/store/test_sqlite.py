@@ -20,7 +20,7 @@ from perdure.store import (
     sqlite_rows,
     sqlite_schema,
     sqlite_tables,
-    sqlite_writer,
+    sqlite_wal,
 )
 from perdure.store.protocol import DiskFailed, Retention, StoreError, WorkflowFilter
 from perdure.store.rules import Newest
@@ -317,7 +317,7 @@ def test_the_log_is_stretched_once_and_overwritten_from_then_on(tmp_path):
     for _ in range(2):  # A new store, and one that was closed in order.
         writer = opened(tmp_path)
         log = sizes(tmp_path)[1]
-        assert log >= sqlite_writer.LOG_BYTES
+        assert log >= sqlite_wal.LOG_BYTES
         for _ in range(30):
             commit(writer, tmp_path, b"x" * 4096 * 50)
             writer.maybe_checkpoint()
@@ -329,7 +329,7 @@ def test_the_log_is_stretched_once_and_overwritten_from_then_on(tmp_path):
 def test_a_log_that_stays_long_is_cut_when_no_reader_is_in_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr(SqliteWriter, "checkpoint_pages", 10)
     monkeypatch.setattr(SqliteWriter, "truncate_pages", 20)
-    monkeypatch.setattr(sqlite_writer, "TRUNCATE_WAIT_MS", 1)
+    monkeypatch.setattr(sqlite_wal, "TRUNCATE_WAIT_MS", 1)
     writer = opened(tmp_path)
     reader = database(tmp_path)
     reader.execute("BEGIN")
