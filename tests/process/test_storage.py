@@ -15,7 +15,7 @@ import pytest
 from chaos.faults.disk_vfs import ALWAYS, HOOK, DiskFaults
 from chaos.harness import flat
 from perdure.cli.main import run
-from perdure.errors import NotFound, PerdureError, ResourceExhausted, Unavailable
+from perdure.errors import AlreadyExists, NotFound, PerdureError, ResourceExhausted, Unavailable
 from perdure.store import vfs_hook
 from tests.process.conftest import until
 
@@ -162,3 +162,24 @@ def test_below_the_reserve_new_work_is_refused_and_the_old_goes_on(hurt, tmp_pat
         # Accepted before, so it is answered as then.
         client.start_workflow("several", 300, workflow_id="old", request_id="r")
         client.result("old", timeout_ms=20_000)
+
+
+def test_a_workflow_is_removed_after_its_time_by_a_node_at_rest(hurt):
+    node = hurt(workers=1)
+    node.end_by(signal.SIGTERM)
+    (node.directory / "perdure.toml").write_text("[durable]\nretention_ms = 400\n")
+    node.start()
+    with node.client(timeout_ms=20_000) as client:
+        client.start_workflow("several", 0, workflow_id="w")
+        client.result("w")
+
+        def removed() -> str:
+            try:
+                client.describe_workflow("w")
+            except NotFound as error:
+                return error.message
+            return ""
+
+        assert "its history was removed" in until(removed, "its removal")
+        with pytest.raises(AlreadyExists):
+            client.start_workflow("several", 0, workflow_id="w")

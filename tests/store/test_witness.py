@@ -81,6 +81,26 @@ def test_one_flipped_bit_in_the_middle_of_the_log_refuses_to_start(tmp_path):
     assert "\n" not in said
 
 
+def test_whatever_bit_of_the_log_is_flipped_no_commit_is_missed_silently(tmp_path):
+    data, hurt = tmp_path / "data", tmp_path / "hurt"
+    wrote(data, 30)
+    raw = (data / LOG_NAME).read_bytes()
+    end = raw.rindex(b"a" * 100)  # Behind it lies what the log was stretched to.
+    refused = 0
+    for at in range(0, end, end // 40):
+        shutil.copytree(data, hurt)
+        flipped = bytearray(raw)
+        flipped[at] ^= 1 << at % 8
+        (hurt / LOG_NAME).write_bytes(flipped)
+        (hurt / f"{DATABASE_NAME}-shm").unlink()
+        try:
+            assert reopened(hurt) == 32, f"byte {at}: commits are missing"
+        except StoreBehind:
+            refused += 1
+        shutil.rmtree(hurt)
+    assert refused > 35
+
+
 def test_a_deleted_log_refuses_to_start(tmp_path):
     data = tmp_path / "data"
     wrote(data, 20)
