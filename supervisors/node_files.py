@@ -26,6 +26,7 @@ import psutil
 from perdure.clock import boottime_ms
 from perdure.node_client import NODE_FILE, NodeInfo
 from perdure.process import CHILDREN_LOCK
+from perdure.store.room import BALLAST_BYTES, Room
 
 ROOT_LOCK = "root.lock"
 RUN = "run"
@@ -148,6 +149,13 @@ class NodeFiles:
                 )
             self._root_lock = fd
             self._await_left_overs()
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """On a full disk the ballast goes first: a start needs a few small files."""
+        room = Room(self.data_dir)
+        if room.free_bytes() < BALLAST_BYTES // 2:
+            room.drop()
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:

@@ -31,13 +31,16 @@ class Room:
         return found.f_bavail * found.f_frsize
 
     def is_short(self) -> bool:
-        """Whether new work should wait. Takes the ballast aboard again where there is room."""
+        """Whether new work should wait: for more room, or for the ballast to be aboard again, which
+        this sees to where there is room.
+        """
+        if not self._reserve_bytes:
+            return False
         free = self.free_bytes()
-        if free < self._reserve_bytes:
-            return True
         if free >= self._reserve_bytes + 2 * BALLAST_BYTES:
             self.load()
-        return False
+        is_without = self._has_ballast and not self._ballast.exists()
+        return is_without or free < self._reserve_bytes
 
     def is_enough(self) -> bool:
         """Whether a history that begins can hope to commit more than its epoch.

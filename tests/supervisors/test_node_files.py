@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.store.room import BALLAST_BYTES, BALLAST_NAME, Room
 from supervisors.config import Endpoints, NodeConfig, check_config
 from supervisors.node_files import SOCKET_PATH_MAX, NodeFiles, Refused
 
@@ -144,3 +145,15 @@ def test_a_number_out_of_its_range_is_refused_by_name(setting):
     check_config(NodeConfig())
     with pytest.raises(Refused, match=setting):
         check_config(NodeConfig(**{setting: -1}))
+
+
+@pytest.mark.parametrize(("free", "is_kept"), [(BALLAST_BYTES // 2, True), (0, False)])
+def test_on_a_full_disk_the_ballast_goes_before_a_node_writes_its_files(
+    tmp_path, monkeypatch, free, is_kept
+):
+    (tmp_path / BALLAST_NAME).write_bytes(b"heavy")
+    monkeypatch.setattr(Room, "free_bytes", lambda self: free)
+    files = NodeFiles(str(tmp_path))
+    files.open()
+    files.close()
+    assert (tmp_path / BALLAST_NAME).exists() is is_kept
