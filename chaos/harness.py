@@ -21,7 +21,7 @@ import psutil
 from perdure import node_client
 from perdure.errors import PerdureError
 
-READY_S = 30.0
+READY_S = 60.0
 STOP_S = 20.0
 GONE_S = 10.0
 PS_MS = 2_000

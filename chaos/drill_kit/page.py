@@ -65,11 +65,12 @@ def _head(found: Performance) -> Iterator[str]:
 def _tiles(report: Report) -> Iterator[str]:
     tiles: list[tuple[str, str, str]] = []
     if report.workflows:
-        tiles.append((f"{report.completed} / {report.workflows}", "workflows completed", ""))
+        name = f"of {words.number(report.workflows)} workflows completed"
+        tiles.append((words.number(report.completed), name, ""))
     if report.keys:
         bad = "bad" if report.applied_once != report.keys else "good"
-        share = f"{words.number(report.applied_once)} / {words.number(report.keys)}"
-        tiles.append((share, "effects applied exactly once", bad))
+        name = f"of {words.number(report.keys)} effects applied exactly once"
+        tiles.append((words.number(report.applied_once), name, bad))
         tiles.append((words.number(report.lost), "lost", "bad" if report.lost else "good"))
         tiles.append((words.number(report.doubled), "doubled", "bad" if report.doubled else "good"))
         tiles.append(
