@@ -3,6 +3,8 @@
     python -m chaos.sim run [--seed N | --seeds A:B] [--processes N] [--world engine|fast] [--bug B]
     python -m chaos.sim shrink SEED|PLAN [--save FILE] [--seconds N]
     python -m chaos.sim replay PLAN
+    python -m chaos.sim soak [--minutes N] [--processes N]
+    python -m chaos.sim bench
 
 Exit 0: nothing was violated; 1: something was; 2: bad usage.
 """
@@ -17,12 +19,14 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from chaos.sim import diagram, draw, run, shrink
+from chaos.sim import diagram, draw, goals, run, shrink
 from chaos.sim.plan import read, write
 from chaos.sim.result import Result
 
 SEEDS_A_TASK = 20
 SEEDS_A_PROCESS = 1_000
+SHRINK_S = 60.0
+BENCH_SEEDS = {"engine": 60, "fast": 300}
 
 
 def main(arguments: list[str]) -> int:
@@ -34,6 +38,10 @@ def main(arguments: list[str]) -> int:
             return _run(options)
         case "shrink":
             return _shrink(options)
+        case "soak":
+            return _soak(options)
+        case "bench":
+            return _bench()
         case _:
             return _replay(options.plan)
 
@@ -54,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     smaller.add_argument("--world", choices=("engine", "fast"), default="engine")
     smaller.add_argument("--seconds", type=float, default=shrink.TIME_BOX_S)
     smaller.add_argument("--save", type=Path, help="where the plan is kept")
+    soak = commands.add_parser("soak", help="both worlds, for a time; goals must be reached")
+    soak.add_argument("--minutes", type=float, default=10.0)
+    soak.add_argument("--first", type=int, default=100_000, help="the first seed")
+    soak.add_argument("--processes", type=int, default=2)
+    soak.add_argument("--plans", type=Path, default=Path("reports/plans"), help="failing plans")
+    commands.add_parser("bench", help="events a second of each world, on one core")
     replay = commands.add_parser("replay", help="run a plan from a file")
     replay.add_argument("plan", type=Path)
     return parser
@@ -104,7 +118,7 @@ class Tally:
             ("faults", self.fired),
             ("sometimes", self.goals),
         ):
-            yield f"{name}: " + ", ".join(f"{key} {n}" for key, n in sorted(counts.items()))
+            yield f"{name}: " + ", ".join(f"{key} {n}" for key, n in sorted((+counts).items()))
         for result in self.failed:
             yield f"seed {result.seed}: {result.violations[0]}"
 
@@ -130,6 +144,52 @@ def results(
 
 def _part(seeds: list[int], world: str, bug: str) -> list[Result]:
     return [run.run_seed(seed, world=world, bug=bug) for seed in seeds]
+
+
+def _soak(options: argparse.Namespace) -> int:
+    """Parts of both worlds in turn until the time is up; what fails is kept as a plan."""
+    tallies = {"engine": Tally(), "fast": Tally()}
+    until = time.monotonic() + options.minutes * 60
+    began = time.perf_counter()
+    first = options.first
+    while time.monotonic() < until:
+        for world, count in (("engine", 200), ("fast", 1_000)):
+            seeds = range(first, first + count)
+            for result in results(seeds, world=world, processes=options.processes):
+                tallies[world].add(result)
+                if result.violations:
+                    _keep(result, world, options.plans)
+        first += 1_000
+        print(f"seeds up to {first}", flush=True)
+    took_s = time.perf_counter() - began
+    is_good = True
+    for world, tally in tallies.items():
+        print(f"--- {world}")
+        for line in tally.lines(took_s):
+            print(line)
+        unreached = goals.missing(+tally.goals, world)
+        for name in unreached:
+            print(f"never reached: {name}")
+        is_good = is_good and not tally.failed and not unreached
+    return 0 if is_good else 1
+
+
+def _keep(result: Result, world: str, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    plan = draw.plan_of(result.seed, world=world)
+    shrunk = shrink.Shrinker(plan, SHRINK_S).shrink()
+    write(shrunk.plan, directory / f"{world}-{result.seed}.json")
+
+
+def _bench() -> int:
+    """Processor time, so that a busy machine says nearly the same as an idle one."""
+    for world, seeds in BENCH_SEEDS.items():
+        run.run_seed(0, world=world)
+        began = time.process_time()
+        events = sum(run.run_seed(seed, world=world).events for seed in range(seeds))
+        took_s = time.process_time() - began
+        print(f"{world}: {seeds} seeds, {events} events, {int(events / took_s)} a second per core")
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -9,9 +9,12 @@ from actors.host import Door
 from actors.host import Take as ActorTake
 from actors.inbox import Inbox
 from actors.mailbox import Mailbox
+from chaos.sim.goals import of_batch
 from chaos.sim.loop import MS_US
 from chaos.sim.process import Frames, Process, ProcessExit, Take
+from perdure.core.batch import Batch
 from perdure.core.boot import Boot
+from perdure.core.commands import AnyCommand
 from perdure.core.links import ROOT
 from perdure.store.protocol import Reader, Writer
 
@@ -221,6 +224,7 @@ class ActorProcess(Process):
             self._has_begun = True
             self.world.count("start", self.role)
             actor.on_start()
+            self._watch_judge()
             return
         actor.inbox.is_empty = self.drain()
         actor.on_receive(None)
@@ -231,6 +235,21 @@ class ActorProcess(Process):
         """Its waiting begins; what lasts longer is a stall."""
         wait_ms = None if until_us is None else max(0, until_us - at_us) // MS_US
         self.actor.stalls.waits(at_us // MS_US - self.world.booted_ms, wait_ms)
+
+    def _watch_judge(self) -> None:
+        """Note what batches of history tell of."""
+        ledger = getattr(self.actor, "_ledger", None)
+        if ledger is None:
+            return
+        judge, goal = ledger.judge, self.world.goal
+
+        def watched(commands: list[AnyCommand], now_ms: int) -> Batch:
+            batch: Batch = judge(commands, now_ms)
+            for name in of_batch(commands, batch.answers):
+                goal(name)
+            return batch
+
+        ledger.judge = watched
 
     def next_us(self) -> int | None:
         """When the actor's timer is due."""

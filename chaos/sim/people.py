@@ -101,7 +101,6 @@ class Operator(ClientProcess):
         else:
             result = wire.raw_payload(values.encode("by hand"))
             args = wire.CompleteDeadLetter(*of, result, request_id=request_id)
-        self.world.goal(f"{type(args).__name__} asked")
         self.call(args, lambda outcome: None)
 
 

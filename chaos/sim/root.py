@@ -151,7 +151,6 @@ class RootProcess(Process):
                         self._stop(self.children[name])
                 case GiveUp(reason=reason):
                     self.gave_up = reason
-                    self.world.goal("a supervisor gave up")
                     self.shut_down()
                 case Done():
                     parent = self._parents[supervisor]
@@ -189,7 +188,8 @@ class RootProcess(Process):
         child.state = State.STARTING
         boot = self._boot(child)
         if child.spec.kind is Kind.WORKER:
-            self.world.goal("a worker in quarantine started" if child.spec.on_demand else "")
+            if child.spec.on_demand:
+                self.world.goal("a worker in quarantine started")
             process: Process = WorkerProcess(
                 self.world, boot, child.session, is_quarantine=child.spec.on_demand
             )

@@ -11,6 +11,7 @@ from chaos.auditor import Auditor, Violation
 from chaos.sim import checks
 from chaos.sim.chance import Chance
 from chaos.sim.disk import SimDisk
+from chaos.sim.goals import LogGoals
 from chaos.sim.host import Dealer, SimDoor
 from chaos.sim.loop import MS_US, Loop
 from chaos.sim.net import Net
@@ -24,6 +25,7 @@ from chaos.sim.sink import Sink
 from chaos.sim.worker import WorkerProcess
 from perdure.core.boot import Boot
 from perdure.core.links import ActivityTask
+from perdure.core.records import decode_body
 from perdure.store.protocol import CommitRow
 
 WALL_MS = 1_800_000_000_000
@@ -62,6 +64,7 @@ class World:
         self._doors: dict[str, SimDoor] = {}
         self._dialing: dict[str, list[Dealer]] = {}
         self._auditor = Auditor()
+        self._log_goals = LogGoals()
         self._found = 0
         self._draw = self.chance.stream("machine").random
         self.places = Places(self)
@@ -156,7 +159,7 @@ class World:
             flows=len(self.plan.flows),
             operations=dict(sorted(operations.items())),
             fired=dict(sorted(fired.items())),
-            goals=dict(sorted(self.goals.items())),
+            goals=dict(sorted((self.goals + self._log_goals.found).items())),
         )
 
     def close(self) -> None:
@@ -181,6 +184,7 @@ class World:
     def committed(self, row: CommitRow) -> None:
         """A commit is in the log: the auditor sees it at once."""
         self.loop.note(row.hash)
+        self._log_goals.take(decode_body(row.body))
         self.mark("history", f"commit {row.n}")
         self._auditor.feed(row)
         kept = self._auditor.found.kept
@@ -190,8 +194,7 @@ class World:
 
     def goal(self, name: str) -> None:
         """Something that should happen sometimes has happened."""
-        if name:
-            self.goals[name] += 1
+        self.goals[name] += 1
 
     def fired(self, fault: NetFault | Fault) -> None:
         """A fault did what it says."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from actors.asks import Asks
+from chaos.sim.goals import of_batch
 from chaos.sim.loop import MS_US
 from chaos.sim.process import CRASHED, SIGKILLED, Killed
 from perdure.core.commands import (
@@ -191,6 +192,8 @@ class History(Part):
         batch = ledger.judge([ask.command for _, ask in asked], now_ms)
         if batch.aside:
             raise AssertionError(batch.aside[0].error)
+        for name in of_batch([ask.command for _, ask in asked], batch.answers):
+            world.goal(name)
         change = batch.change
         if change is not None:
             fault = world.places.count("commit", self.role)

@@ -303,7 +303,6 @@ class Operator(Asker):
     def _decide(self, workflow_id: str, activity_id: str, now_ms: int) -> None:
         self._decided += 1
         kind = RedriveDeadLetter if self._choose() < 0.7 else FailDeadLetter
-        self.world.goal(f"{kind.__name__} asked")
         self.ask(kind(workflow_id, activity_id, f"o{self._decided}"), now_ms)
 
     def take(self, message: Any, now_ms: int) -> None:

@@ -13,6 +13,7 @@ from chaos.sim.fast.flows import schedule
 from chaos.sim.fast.parts import History, Keeper, Lane, Part, Road, Scheduler
 from chaos.sim.fast.people import Client, Operator, Worker
 from chaos.sim.fast.store import FastStore
+from chaos.sim.goals import LogGoals
 from chaos.sim.loop import MS_US, Loop
 from chaos.sim.places import Places
 from chaos.sim.plan import Fault, NetFault, Plan
@@ -64,6 +65,7 @@ class FastWorld:
         self._workers: dict[str, Worker] = {}
         self._sessions = LocalSessions(self.node)
         self._auditor = Auditor()
+        self._log_goals = LogGoals()
         self._found = 0
         self._rates = [
             (action, rate)
@@ -316,6 +318,7 @@ class FastWorld:
     def committed(self, row: CommitRow) -> None:
         """A commit is in the log."""
         self.loop.note(row.hash)
+        self._log_goals.take(self.store.bodies[-1])
         self._auditor.feed(row)
         kept = self._auditor.found.kept
         if len(kept) > self._found:
@@ -380,7 +383,7 @@ class FastWorld:
             flows=len(self.flows),
             operations=dict(sorted(operations.items())),
             fired=dict(sorted(Counter(it.action for it in self.fired_faults).items())),
-            goals=dict(sorted(self.goals.items())),
+            goals=dict(sorted((self.goals + self._log_goals.found).items())),
         )
 
     def close(self) -> None:
