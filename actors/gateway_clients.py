@@ -26,6 +26,8 @@ from perdure.errors import PerdureError
 from perdure.store.protocol import StoreError
 
 DEADLINES_MIN = 1_000
+# Answers from this size on are refused to those who do not read.
+LARGE_BYTES = 16 * 1024
 
 
 class ClientSide(Mailbox):
@@ -136,7 +138,15 @@ class ClientSide(Mailbox):
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
             text = f"the answer can't be written as {form.name}: {problem}"
             body = form.error(request_id, errors.InvalidArgument(text), commit)
+        if len(body) < LARGE_BYTES:
+            self._finish(entry, body)
+            return
+        connection = entry.connection
+        if not self._doors[connection.door].has_room(connection.identity, len(body)):
+            text = "this connection has too much unread: take what was answered before"
+            body = form.error(request_id, errors.ResourceExhausted(text), commit)
         self._finish(entry, body)
+        self.flush()  # What is not sent yet counts for nobody.
 
     def refuse(self, entry: Open, error: PerdureError, commit: int = 0) -> None:
         """Answer that it was not done, and why. Nothing if it was closed."""

@@ -19,6 +19,10 @@ Take = Callable[[Frames], None]
 class Door(Protocol):
     """A further socket that others connect to, and that the inbox drains."""
 
+    def has_room(self, identity: bytes, size: int) -> bool:
+        """Whether so many bytes may go to `identity` now: False where it does not read."""
+        ...
+
     def send(self, identity: bytes, body: bytes, *, is_delimited: bool = False) -> bool:
         """Send to `identity`; False where that one is gone or full. Never waits."""
         ...

@@ -15,6 +15,7 @@ import zmq
 import zmq.backend
 
 from actors import gateway_sockets
+from actors.gateway_unread import Unread
 from actors.host import Door, Take
 from actors.inbox import LAST, MORE, Inbox, configure
 from perdure import clock
@@ -96,7 +97,7 @@ class ZmqHost:
         """Listen for clients there. Raises gateway_sockets.CannotBind."""
         socket = gateway_sockets.public(self.context, endpoint)
         inbox.add_socket(socket, take)
-        return gateway_sockets.ZmqDoor(socket)
+        return gateway_sockets.ZmqDoor(socket, Unread())
 
     def workers_door(self, endpoint: str, inbox: Inbox, take: Take) -> Door:
         """Listen for workers there. Raises gateway_sockets.CannotBind."""
