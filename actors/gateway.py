@@ -59,6 +59,7 @@ _from_dlq = msgspec.msgpack.Decoder(list[DeadListed | Answer])
 # Watches share history's numbers with commands, and are told apart by this.
 WATCH_FROM = 2**40
 HELLO_AGAIN_MS = 2_000
+WATCH_AGAIN_MS = 900  # Less than what clients wait before they ask again.
 # A peer that answers nothing for so long is on its way to be replaced.
 PEER_ANSWER_MS = 10_000
 # Who waits longer asks again: the watch of one that has vanished ends.
@@ -152,7 +153,7 @@ class Gateway(ClientSide):
             self._history = welcome.incarnation
             self._workers.history_changed(welcome.incarnation, welcome.epoch)
         # A hello makes history forget our watches: one that was late took those since with it.
-        for entry in list(self._watches.values()):
+        for entry in self._watches.values():
             self._watch_again(entry)
         self.ready()
 
@@ -315,19 +316,23 @@ class Gateway(ClientSide):
     def _put_watch(self, entry: Open, workflow_id: str) -> None:
         entry.n = WATCH_FROM + self.next_number()
         self._watches[entry.n] = entry
+        self._watch(entry, workflow_id)
+
+    def _watch(self, entry: Open, workflow_id: str) -> None:
+        entry.asked_ms = self.now_ms()
         self.send(HISTORY, Watch(entry.n, workflow_id))
 
     def _watch_again(self, entry: Open) -> None:
-        """Under a new number: history must not hold one watch twice."""
+        """Under the same number: history keeps one of it, and whichever answer comes will do."""
         args = entry.request.args
         assert isinstance(args, wire.GetResult)
-        del self._watches[entry.n]
-        self.send(HISTORY, Unwatch(entry.n))
-        self._put_watch(entry, args.workflow_id)
+        self._watch(entry, args.workflow_id)
 
     def asked_again(self, entry: Open) -> None:
         """A watch may have got lost. Commands are sent again in their own time (asks)."""
-        if entry.kind is Kind.WATCH and entry.n in self._watches and self._history:
+        is_watched = entry.kind is Kind.WATCH and entry.n in self._watches and self._history
+        # Thousands who ask again at once, always, must not keep history from answering them.
+        if is_watched and self.now_ms() - entry.asked_ms >= WATCH_AGAIN_MS:
             self._watch_again(entry)
 
     # --- handle: time -----------------------------------------------------------
@@ -373,4 +378,5 @@ class Gateway(ClientSide):
 
 def main(boot: Boot) -> None:
     """Be the gateway until the root says stop."""
+    gateway_sockets.allow_descriptors()
     run(Gateway, boot)

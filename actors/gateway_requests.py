@@ -72,9 +72,22 @@ class Connection:
 
 
 class Open:
-    """One request that is not answered yet. `n` is the number under which a peer was asked."""
+    """One request that is not answered yet. `n` is the number under which a peer was asked.
 
-    __slots__ = ("connection", "is_delimited", "is_done", "is_sent", "key", "kind", "n", "request")
+    `asked_ms` is when history was asked for a watch last.
+    """
+
+    __slots__ = (
+        "asked_ms",
+        "connection",
+        "is_delimited",
+        "is_done",
+        "is_sent",
+        "key",
+        "kind",
+        "n",
+        "request",
+    )
 
     def __init__(
         self, connection: Connection, key: object, request: wire.Request, is_delimited: bool
@@ -87,6 +100,7 @@ class Open:
         self.is_sent = False
         self.is_done = False
         self.n = 0
+        self.asked_ms = 0
 
 
 class Requests:

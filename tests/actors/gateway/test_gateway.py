@@ -156,6 +156,32 @@ def test_a_wait_for_a_result_ends_in_time_and_history_is_told(node):
     assert node.history.hear(Unwatch).n == watch.n
 
 
+def ask_for_result(client):
+    client._id = 0
+    client.ask("GetResult", workflow_id="w", wait_ms=5_000)
+
+
+def test_who_asks_for_a_result_again_and_again_gets_the_answer_to_the_first_time(node):
+    client = node.client()
+    ask_for_result(client)
+    watch = node.history.hear(Watch)
+    for _ in range(20):
+        ask_for_result(client)
+    assert node.history.hears_nothing(Watch)
+    reply(node, "history", watch.n, Closed("Completed", b"m\x01", None))
+    assert client.answer()["ok"]["result"] == 1
+    assert client.is_silent()
+
+
+def test_a_watch_that_may_have_got_lost_is_put_again_as_the_same(node, monkeypatch):
+    monkeypatch.setattr(gateway, "WATCH_AGAIN_MS", 0)
+    client = node.client()
+    ask_for_result(client)
+    watch = node.history.hear(Watch)
+    ask_for_result(client)
+    assert node.history.hear(Watch) == watch
+
+
 def test_a_wait_for_ever_ends_at_the_servers_limit(node, monkeypatch):
     monkeypatch.setattr(gateway, "RESULT_WAIT_MAX_MS", 20)
     client = node.client()
