@@ -52,6 +52,7 @@ class Arena:
         self.roles: dict[int, str] = {}
         self.progress = Progress(_title(name, options), live=live, heard=self._heard)
         self._recorders: list[tuple[NodeProcess, Recorder]] = []
+        self._noted: list[tuple[NodeProcess, Path]] = []
         self._clients = 0
         self._stack = contextlib.ExitStack()
         self._deadline = time.monotonic() + options.time_s
@@ -121,9 +122,16 @@ class Arena:
         self._stack.callback(client.close)
         return client
 
-    def histories(self, node: NodeProcess) -> list[History]:
+    def noted(self, node: NodeProcess, path: Path) -> None:
+        """Clients in other processes write there what this node tells them."""
+        self._noted.append((node, path))
+
+    def histories(self, node: NodeProcess) -> list[Path | History]:
         """What the drill's clients of this node were told."""
-        return [recorder.history() for of, recorder in self._recorders if of is node]
+        return [
+            *(recorder.history() for of, recorder in self._recorders if of is node),
+            *(path for of, path in self._noted if of is node and path.exists()),
+        ]
 
     def load(self, node: NodeProcess, start: Start, *, workflows: int | None = None) -> Load:
         """Workflows for the node, not started yet: as many as the options say. See Load."""

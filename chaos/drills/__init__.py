@@ -16,6 +16,7 @@ from chaos.drills import (
     outage,
     poison,
     powerloss,
+    storm,
 )
 
 DRILLS: dict[str, Drill] = {
@@ -33,5 +34,6 @@ DRILLS: dict[str, Drill] = {
         powerloss,
         clock,
         messages,
+        storm,
     )
 }

@@ -1,6 +1,6 @@
 """Reports that are held back until their lease is long over: the late message of a dead attempt.
 
-Pure: no socket. Frames are those of workers, [destination, body].
+Pure: no socket. A body is that of a frame between a worker and history, whichever way it takes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import msgspec
 
 from perdure.core import commands, links
 
-TO_HISTORY = b"H"
 STALE = b"FAILED_PRECONDITION"
 
 _reports = msgspec.msgpack.Decoder(list[links.Ask])
@@ -46,11 +45,9 @@ class Holder:
         kept, self._kept = self._kept, []
         return kept
 
-    def holds(self, worker: bytes, frames: list[bytes], go: Go) -> bool:
+    def holds(self, worker: bytes, body: bytes, go: Go) -> bool:
         """True when this frame is kept; `go`, which passes it on, then comes with the release."""
-        if len(frames) != 2 or frames[0] != TO_HISTORY:
-            return False
-        found = _completions(frames[1])
+        found = _completions(body)
         new = found.keys() - self._seen
         self._seen |= new
         if not self._is_holding:

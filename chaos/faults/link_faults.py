@@ -21,6 +21,8 @@ SHORT_DELAY_MS, LONG_DELAY_MS = 50, 3_000
 
 LINKS = (
     ("worker", "gateway"),
+    ("worker", "history"),
+    ("worker", "scheduler"),
     ("client", "gateway"),
     ("gateway", "history"),
     ("scheduler", "history"),

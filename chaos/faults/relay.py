@@ -38,6 +38,8 @@ TURN_MESSAGES = 200
 # Messages that answer a question, by the tag of their struct: Answer, Page, Polled, DeadListed.
 ANSWERS = frozenset({6, 44, 51, 61})
 PUBLIC_DOORS = ("workers", "public")
+CLIENT = "client"
+TO_HISTORY = b"H"
 CORE = frozenset(links.CORE_ROLES)
 
 _to_root = msgspec.msgpack.Decoder(list[links.ToRoot])
@@ -201,7 +203,7 @@ class Relay:
         def go() -> None:
             door.to_actor(identity, rest)
 
-        if door.role == links.GATEWAY and self._holder.holds(identity, rest, go):
+        if self._is_report(door, sender, rest) and self._holder.holds(identity, rest[-1], go):
             return
         self._pass(f"{sender}>{door.role}", (door.name, identity, 0), go, answers)
 
@@ -212,7 +214,7 @@ class Relay:
             return
         receiver = self._role(door, identity)
         self._holder.hears(identity, rest[-1])
-        answers = receiver == "client" or is_answer(rest[-1])
+        answers = receiver == CLIENT or is_answer(rest[-1])
         self._pass(
             f"{door.role}>{receiver}",
             (door.name, identity, 1),
@@ -225,11 +227,16 @@ class Relay:
             each()
 
     @staticmethod
+    def _is_report(door: Door, sender: str, rest: Frames) -> bool:
+        """Whether a worker says this to history: through the gateway, or on a line of its own."""
+        return sender == links.WORKER and (door.role == links.HISTORY or rest[0] == TO_HISTORY)
+
+    @staticmethod
     def _role(door: Door, identity: bytes) -> str:
-        if door.name == "workers":
-            return "worker"
         if door.name == "public":
-            return "client"
+            return CLIENT
+        if door.name == "workers" or identity.startswith(links.WORKER.encode()):
+            return links.WORKER
         return identity.partition(b".")[0].decode("ascii", "replace")
 
     # --- who is there -----------------------------------------------------------
@@ -288,7 +295,7 @@ class Relay:
         self._tidy_ms = now_ms + TIDY_MS
         for door in self._doors.values():
             for identity, heard_ms in list(door.heard_ms.items()):
-                if now_ms - heard_ms > SILENT_MS and self._role(door, identity) not in CORE:
+                if now_ms - heard_ms > SILENT_MS and door.name in PUBLIC_DOORS:
                     door.hang_up(identity)
 
     # --- orders -----------------------------------------------------------------

@@ -9,9 +9,9 @@ from perdure.core import commands as c
 from perdure.core import links
 
 
-def report(*tokens: str, first: int = 1) -> list[bytes]:
+def report(*tokens: str, first: int = 1) -> bytes:
     asks = [links.Ask(n, c.CompleteActivity(t, None)) for n, t in enumerate(tokens, first)]
-    return [b"H", links.pack(asks)]
+    return links.pack(asks)
 
 
 def answer(n: int, what: c.AnyAnswer) -> bytes:
@@ -41,7 +41,7 @@ def test_a_repeat_of_an_earlier_report_and_a_frame_of_several_are_not_picked():
     holder.hold(1)
     assert not holder.holds(b"w", report("a"), lambda: None)
     assert not holder.holds(b"w", report("b", "c"), lambda: None)
-    assert not holder.holds(b"w", [b"S", report("d")[1]], lambda: None)
+    assert not holder.holds(b"w", links.pack([links.Hello("r", "i", "n", 1)]), lambda: None)
     assert holder.tokens == set()
 
 
