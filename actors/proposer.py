@@ -111,8 +111,18 @@ class Proposer(Follower):
         if self._loaded:
             self._hear(sender, head, message)
         else:
-            name = getattr(message, "n", None) if not isinstance(message, Sync) else None
-            self._kept[sender, head, type(message), name] = (sender, head, message)
+            self._keep(sender, head, message)
+
+    def hear_sync(self, sender: str, head: bytes, sync: Sync) -> None:
+        """A worker's Sync that came from itself."""
+        if self._loaded:
+            self._hear(sender, head, sync)
+        else:
+            self._keep(sender, head, sync)
+
+    def _keep(self, sender: str, head: bytes, message: Any) -> None:
+        name = getattr(message, "n", None) if not isinstance(message, Sync) else None
+        self._kept[sender, head, type(message), name] = (sender, head, message)
 
     def _knows_gateway(self, sender: str) -> bool:
         """False for what an earlier gateway had left behind."""
@@ -136,7 +146,7 @@ class Proposer(Follower):
         for sender, head, message in kept.values():
             if sender == ROOT:
                 self.on_sessions(message)
-            elif sender == self.gateway:
+            elif sender == self.gateway or isinstance(message, Sync):
                 self._hear(sender, head, message)
 
     def _hear(self, sender: str, head: bytes, message: Any) -> None:

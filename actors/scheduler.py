@@ -100,6 +100,8 @@ class Scheduler(Proposer):
         if isinstance(message, Direct):
             if head and sender.startswith(WORKER):
                 self._direct[head] = sender
+                if message.sync is not None:
+                    self.hear_sync(sender, head, message.sync)
             return
         super().on_other(sender, head, message)
 

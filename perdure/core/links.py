@@ -199,7 +199,12 @@ class Heartbeat(Message, frozen=True, tag=21):
 
 
 class Direct(Message, frozen=True, tag=23):
-    """To the scheduler: the session that heads this batch can be sent its tasks at this address."""
+    """To the scheduler: the session that heads this batch can be sent its tasks at this address.
+
+    `sync`, once the session is known to its gateway: so a new scheduler need not wait for the next.
+    """
+
+    sync: Sync | None = None
 
 
 # --- to a worker (passed on by the gateway) ---------------------------------

@@ -25,7 +25,9 @@ Socket = zmq.Socket[bytes]
 
 
 class DirectLinks:
-    """`opened` and `closed` are told of every socket, to wait for it."""
+    """`opened` and `closed` are told of every socket, to wait for it; `first_words` gives what is
+    said to every new scheduler.
+    """
 
     def __init__(
         self,
@@ -34,7 +36,9 @@ class DirectLinks:
         session: Session,
         opened: Callable[[Socket], Any],
         closed: Callable[[Socket], Any],
+        first_words: Callable[[], links.Message] = links.Direct,
     ) -> None:
+        self._first_words = first_words
         self._context = context
         self._incarnation = incarnation
         self._head = links.pack_session(session)
@@ -75,7 +79,7 @@ class DirectLinks:
         self.sockets[dest] = socket
         self._opened(socket)
         if dest == TO_SCHEDULER:
-            self.send(dest, links.pack([links.Direct()]))
+            self.send(dest, links.pack([self._first_words()]))
 
     def send(self, dest: bytes, body: bytes) -> bool:
         """Send a frame to history or scheduler; False where there is no way there from here."""

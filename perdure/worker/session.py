@@ -138,6 +138,7 @@ class Worker:
             session,
             lambda socket: poller.register(socket, zmq.POLLIN),
             poller.unregister,
+            self._first_words,
         )
 
     def run(self) -> bool:
@@ -382,28 +383,31 @@ class Worker:
             self._gateway.send(entry.dest, entry.message)
 
     def _say_sync(self, now_ms: int) -> None:
-        config = self._config
         self._sync_at_ms = now_ms + limits.SYNC_MS
-        if not self._gateway.welcomed:
-            return
-        self._gateway.send(
-            TO_BOTH,
-            links.Sync(
-                config.worker_id,
-                config.queues,
-                tuple(config.activities),
-                tuple(config.workflows),
-                config.slots,
-                1 if config.quarantine else WORKFLOW_SLOTS,
-                self.activities.tokens(),
-                self.workflows.held(),
-                self._newest,
-                self._stop_at_ms is not None,
-                config.quarantine,
-                now_ms,
-                self.workflows.hiring.backlog,
-            ),
+        if self._gateway.welcomed:
+            self._gateway.send(TO_BOTH, self._sync(now_ms))
+
+    def _sync(self, now_ms: int) -> links.Sync:
+        config = self._config
+        return links.Sync(
+            config.worker_id,
+            config.queues,
+            tuple(config.activities),
+            tuple(config.workflows),
+            config.slots,
+            1 if config.quarantine else WORKFLOW_SLOTS,
+            self.activities.tokens(),
+            self.workflows.held(),
+            self._newest,
+            self._stop_at_ms is not None,
+            config.quarantine,
+            now_ms,
+            self.workflows.hiring.backlog,
         )
+
+    def _first_words(self) -> links.Direct:
+        """To a scheduler that we have just connected to."""
+        return links.Direct(self._sync(self._clock()) if self._gateway.welcomed else None)
 
     # --- the end ------------------------------------------------------------------------
     def is_over(self, now_ms: int) -> bool:

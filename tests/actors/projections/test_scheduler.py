@@ -150,3 +150,21 @@ def test_only_a_worker_of_this_node_can_ask_for_that(around):
     around.publish()
     [task] = around.from_actor(HEAD)
     assert isinstance(task, WorkflowTask)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_new_scheduler_need_not_wait_for_the_next_sync_of_a_worker(surround, is_early):
+    around = surround(Scheduler)
+    around.connect_gateway()
+    around.connect_gateway(WORKER)
+    around.say("root", Sessions("node.1", 1, (1,)))
+    if not is_early:
+        around.begin()
+    around.say(WORKER, Direct(SYNC), head=HEAD)
+    around.turn()
+    if is_early:
+        around.begin()
+    around.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    around.publish()
+    [task] = around.from_actor(HEAD, WORKER)
+    assert isinstance(task, WorkflowTask)
