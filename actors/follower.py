@@ -20,6 +20,9 @@ from perdure.store.protocol import Reader, StoreError
 COMMITS_A_READ = 1_000
 # Either our hello or its answer got lost: without them nothing of the log would ever come.
 HELLO_AGAIN_MS = 1_000
+# A history that is there and says nothing for so long does not know us: what a predecessor of ours
+# had left on its own connection may be read behind our greeting, and take its place.
+SILENT_MS = 3_000
 from_history = msgspec.msgpack.Decoder(list[FromHistory])
 
 
@@ -36,7 +39,7 @@ class Follower(Mailbox):
         super().__init__(*args)
         self.reached = 0  # The newest commit that was applied.
         self._loaded = False
-        self._hello_ms: int | None = None  # When history is greeted again, if it has not answered.
+        self._hello_ms: int | None = None  # When history is greeted again, if it says nothing.
         self._welcomed_by = ""
         self._early: list[Feed] = []
 
@@ -80,7 +83,7 @@ class Follower(Mailbox):
         return self._hello_ms
 
     def on_timer(self, now_ms: int) -> None:
-        """Greet history again, if it has not answered for so long."""
+        """Greet history again, if it has said nothing for so long."""
         if self._hello_ms is None or self._hello_ms > now_ms:
             return
         self._hello_ms = None
@@ -93,6 +96,8 @@ class Follower(Mailbox):
             case Feed():
                 self._on_feed(message)
             case Newest(n=n, sent=sent):
+                if sender == self.peers.get(HISTORY) and self._welcomed_by == sender:
+                    self._hello_ms = self.now_ms() + SILENT_MS
                 self.on_beat(message)
                 if self._loaded and sent > self.reached:
                     self._read_log()
@@ -106,8 +111,8 @@ class Follower(Mailbox):
     def _on_welcome(self, message: Welcome) -> None:
         if message.incarnation != self.peers.get(HISTORY):
             return  # Of one that has died meanwhile.
-        self._hello_ms = None
         self.base_ms = message.base_ms
+        self._hello_ms = self.now_ms() + SILENT_MS
         if not self._loaded:
             self.reader = self.host.reader(self.boot.data_dir)
             n, executions = self.reader.open_state()

@@ -50,3 +50,21 @@ def test_the_welcome_of_a_history_that_has_died_is_no_welcome(around):
     around.say("history.2", welcome(around, "history.1"))
     [again] = around.hear("history.2", _to_history)
     assert isinstance(again, links.Hello)
+
+
+def test_a_history_that_falls_silent_is_greeted_again_as_it_may_have_forgotten_us(
+    around, monkeypatch
+):
+    monkeypatch.setattr(follower, "SILENT_MS", 60)
+    around.begin()
+    [again] = around.hear("history.1", _to_history)
+    assert isinstance(again, links.Hello)
+
+
+def test_a_history_that_is_heard_is_not_greeted_again(around, monkeypatch):
+    monkeypatch.setattr(follower, "SILENT_MS", 60_000)
+    around.begin()
+    for _ in range(3):
+        around.say("history.1", links.Newest(around.ledger.n, around.ledger.n))
+        around.turn()
+    assert around.hears_nothing("history.1")
