@@ -26,10 +26,10 @@ import zmq
 
 from chaos.faults.held import Holder
 from chaos.faults.link_faults import Mangler, Plan
+from chaos.faults.relay_door import Door, Frames
 from perdure.clock import boottime_ms
 from perdure.core import links
 
-HIGH_WATER = 100_000
 # A worker says something every second; a client asks again. Only the dead are silent for so long.
 SILENT_MS = 60_000
 TIDY_MS = 5_000
@@ -45,8 +45,6 @@ CORE = frozenset(links.CORE_ROLES)
 _to_root = msgspec.msgpack.Decoder(list[links.ToRoot])
 _from_root = msgspec.msgpack.Decoder(list[links.FromRoot])
 
-Frames = list[bytes]
-
 
 def is_answer(body: bytes) -> bool:
     """Whether the first message of this batch between actors answers a question."""
@@ -55,72 +53,6 @@ def is_answer(body: bytes) -> bool:
         return bool(batch) and batch[0][0] in ANSWERS
     except (msgspec.MsgspecError, TypeError, IndexError, KeyError):
         return False
-
-
-class Door:
-    """The socket at which the peers of one actor call, and the lines on which we call that actor
-    for them.
-    """
-
-    def __init__(self, relay: Relay, role: str, name: str, target: str, identity: bytes) -> None:
-        self.role = role
-        self.name = name
-        self.target = target
-        self.lines: dict[bytes, zmq.Socket[bytes]] = {}
-        self.heard_ms: dict[bytes, int] = {}
-        self.is_open = True
-        self._relay = relay
-        self._endpoint = f"ipc://{relay.directory / name}"
-        self.socket = relay.context.socket(zmq.ROUTER)
-        _configure(self.socket)
-        if identity:
-            self.socket.setsockopt(zmq.ROUTING_ID, identity)
-        self.socket.bind(self._endpoint)
-        relay.listen(self.socket, self.take)
-
-    def take(self, frames: Frames) -> None:
-        """A peer says something to the actor."""
-        identity, rest = frames[0], frames[1:]
-        self.heard_ms[identity] = boottime_ms()
-        if identity not in self.lines:
-            self._call(identity)
-        self._relay.outward(self, identity, rest)
-
-    def _call(self, identity: bytes) -> None:
-        line = self.lines[identity] = self._relay.context.socket(zmq.DEALER)
-        _configure(line)
-        line.setsockopt(zmq.ROUTING_ID, identity)
-        line.setsockopt(zmq.RECONNECT_IVL, 10)
-        line.setsockopt(zmq.RECONNECT_IVL_MAX, 100)
-        line.connect(self.target)
-        self._relay.listen(line, lambda frames: self._relay.inward(self, identity, frames))
-
-    def to_actor(self, identity: bytes, rest: Frames) -> None:
-        """Pass on what that peer said."""
-        line = self.lines.get(identity)
-        if line is not None:
-            _send(line, rest)
-
-    def to_peer(self, identity: bytes, rest: Frames) -> None:
-        """Pass on what the actor said to that peer."""
-        if self.is_open:
-            _send(self.socket, [identity, *rest])
-
-    def hang_up(self, identity: bytes) -> None:
-        """That peer is gone, or was silent for too long."""
-        line = self.lines.pop(identity, None)
-        self.heard_ms.pop(identity, None)
-        if line is not None:
-            self._relay.unlisten(line)
-            line.close(0)
-
-    def close(self) -> None:
-        """The actor is gone: whoever is connected sees it."""
-        self.is_open = False
-        for identity in list(self.lines):
-            self.hang_up(identity)
-        self._relay.unlisten(self.socket)
-        self.socket.close(0)
 
 
 class Relay:
@@ -203,7 +135,10 @@ class Relay:
         def go() -> None:
             door.to_actor(identity, rest)
 
-        if self._is_report(door, sender, rest) and self._holder.holds(identity, rest[-1], go):
+        def late() -> None:
+            self._present(door).deliver(identity, rest)
+
+        if self._is_report(door, sender, rest) and self._holder.holds(identity, rest[-1], late):
             return
         self._pass(f"{sender}>{door.role}", (door.name, identity, 0), go, answers)
 
@@ -225,6 +160,15 @@ class Relay:
     def _pass(self, route: str, pair: Any, go: Callable[[], None], answers: bool) -> None:
         for each in self._mangler.take(route, pair, go, boottime_ms(), is_answer=answers):
             each()
+
+    def _present(self, door: Door) -> Door:
+        """The door of this kind that is there now: what was held back outlives an incarnation."""
+        is_public = door.name in PUBLIC_DOORS
+        for other in self._doors.values():
+            is_same = other.name == door.name if is_public else other.name not in PUBLIC_DOORS
+            if other.role == door.role and is_same:
+                return other
+        return door
 
     @staticmethod
     def _is_report(door: Door, sender: str, rest: Frames) -> bool:
@@ -323,21 +267,6 @@ class Relay:
             case _:
                 raise ValueError(order)
         self._control.send(msgspec.json.encode(answer))
-
-
-def _configure(socket: zmq.Socket[bytes]) -> None:
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
-    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-
-
-def _send(socket: zmq.Socket[bytes], frames: Frames) -> None:
-    try:
-        socket.send_multipart(frames, zmq.NOBLOCK)
-    except zmq.ZMQError as error:
-        # The receiver is gone or full: the message is lost, as it is without us.
-        if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-            raise
 
 
 def main() -> None:
