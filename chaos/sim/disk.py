@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
+import msgspec
 
 from chaos.sim.loop import MS_US
 from chaos.sim.plan import Fault
@@ -135,10 +136,17 @@ class SimWriter:
         self._inner = inner
         self._process = process
         for name in (
-            *("reserve", "make_durable", "begin", "abandon", "load", "closing_event", "event"),
+            *("reserve", "begin", "abandon", "load", "closing_event", "event"),
             *("requested_event", "ready_count", "retain", "tidy", "maybe_checkpoint", "close"),
         ):
             setattr(self, name, getattr(inner, name))
+
+    def make_durable(self, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+        """Sync what is there, without an epoch: there is no room for one."""
+        self._process.elapsed_us += self._world.sync_us()
+        there = self._inner.make_durable(wall_ms, boot_id, boot_ms)
+        self._disk.synced = max(self._disk.synced, there.n)
+        return self._keyed(there)
 
     def is_short(self) -> bool:
         """Whether the disk is full."""
@@ -167,16 +175,10 @@ class SimWriter:
         self._world.committed(row)
         if action == "unsynced_kept":
             raise Killed
-        if opened.key != self._disk.key:
-            return Opened(
-                opened.epoch,
-                opened.n,
-                opened.last_hash,
-                opened.base_ms,
-                self._disk.key,
-                opened.stall_ms,
-            )
-        return opened
+        return self._keyed(opened)
+
+    def _keyed(self, opened: Opened) -> Opened:
+        return msgspec.structs.replace(opened, key=self._disk.key)
 
     def commit(self, change: Change) -> None:
         """Keep `change`, unless a fault says otherwise."""

@@ -94,7 +94,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     clients: int = 2
     pollers: int = 0
     fault_ms: int = 10_000
-    heal_ms: int = 900_000
+    heal_ms: int = 300_000
     latency_us: int = 150
     turn_cost_us: int = 50
     sync_us: int = 150
