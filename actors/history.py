@@ -13,12 +13,14 @@ from typing import Any, ClassVar, NoReturn, assert_never
 import msgspec
 
 from actors import history_answers
+from actors.feed import Followers
 from actors.hiring import HIRING, checked, tasks
 from actors.history_waiting import AGAIN_MS, Waiting, take_over, wait
 from actors.host import Host
 from actors.mailbox import Mailbox, run
 from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
+from perdure.core.change import Change
 from perdure.core.commands import (
     CompleteActivity,
     CompleteWorkflowTask,
@@ -34,7 +36,6 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import (
     AUDIT_MS,
     FEED_BEAT_MS,
-    PATIENT_MS,
     PROTOCOL_VERSION,
     RETENTION_MS,
 )
@@ -47,9 +48,7 @@ from perdure.core.links import (
     WORKER,
     Answer,
     Ask,
-    Feed,
     Hello,
-    Newest,
     ToHistory,
     Unwatch,
     Watch,
@@ -121,10 +120,7 @@ class History(Mailbox):
         self._new_watches: list[tuple[str, Watch]] = []
         self._watches: dict[str, list[_Watcher]] = {}
         self._watched: dict[tuple[str, int], str] = {}
-        self._followers: dict[str, int] = {}  # routing id -> newest commit sent to it
-        self._selective: set[str] = set()  # Those that follow dead letters only.
-        self._late: dict[str, list[Feed]] = {}  # What the patient have not been sent yet.
-        self._late_ms: int | None = None
+        self._followers = Followers(self.send)
         self._beat_ms = 0
         self._reserve_bytes: int = boot.options.get("reserve_bytes", 0)
         self._waiting: Waiting | None = None  # While there is no room for an epoch.
@@ -229,7 +225,8 @@ class History(Mailbox):
 
     def next_timer_ms(self) -> int | None:
         """The newest number is repeated, so that a lost tail of the feed is noticed."""
-        return self._beat_ms if self._late_ms is None else min(self._beat_ms, self._late_ms)
+        due_ms = self._followers.due_ms
+        return self._beat_ms if due_ms is None else min(self._beat_ms, due_ms)
 
     def on_timer(self, now_ms: int) -> None:
         """Repeat the newest number; look after what the store keeps, and its log."""
@@ -237,13 +234,13 @@ class History(Mailbox):
             self._beat_ms = now_ms + AGAIN_MS
             self.on_begin()  # There may be room by now.
             return
-        if self._late_ms is not None:
-            self._send_late()
+        due_ms = self._followers.due_ms
+        if due_ms is not None and due_ms <= now_ms:
+            self._followers.send_late()
         if now_ms < self._beat_ms:
             return
         self._beat_ms = now_ms + FEED_BEAT_MS
-        for follower, sent in self._followers.items():
-            self.send(follower, Newest(self._ledger.n, sent, self.stalls.sum_ms))
+        self._followers.beat(self._ledger.n, self.stalls.sum_ms)
         self.flush()
         try:
             self._look_for_room()
@@ -271,17 +268,7 @@ class History(Mailbox):
         if hello.version != PROTOCOL_VERSION or hello.node != self.boot.node:
             self.log.warning(LogName.PEER_REFUSED, sender=sender, version=hello.version)
             return
-        role = hello.role + "."
-        for known in [known for known in self._followers if known.startswith(role)]:
-            del self._followers[known]
-            self._selective.discard(known)
-            self._late.pop(known, None)
-        if hello.follow:
-            self._followers[sender] = self._ledger.n
-            if hello.only_dead_letters:
-                self._selective.add(sender)
-            if hello.patient:
-                self._late[sender] = []
+        self._followers.greet(sender, hello, self._ledger.n)
         if hello.role == GATEWAY:
             self._watches.clear()
             self._watched.clear()
@@ -308,7 +295,7 @@ class History(Mailbox):
         # First to whom somebody waits for: a new workflow for the scheduler, else its worker.
         starts = change is not None and bool(change.started)
         if change is not None and starts:
-            self._publish(batch.n, change.body, batch.dead_letters, now_ms)
+            self._publish(batch, change, now_ms)
             reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
@@ -318,7 +305,7 @@ class History(Mailbox):
         if batch.closings:
             self._tell_watchers(batch)
         if change is not None and not starts:
-            self._publish(batch.n, change.body, batch.dead_letters, now_ms)
+            self._publish(batch, change, now_ms)
 
     def _write(self, asked: list[_Asked], now_ms: int) -> Batch:
         """Judge these and make what follows durable. After Contradiction or Unfit nothing has
@@ -359,25 +346,8 @@ class History(Mailbox):
         self.log.error(LogName.COMMIT_FAILED, n=n, exc_info=error)
         self.host.exit(EXIT_NO_ROOM if isinstance(error, NoRoom) else EXIT_COMMIT_FAILED)
 
-    def _publish(self, n: int, body: bytes, dead_letters: bool, now_ms: int) -> None:
-        for follower, previous in self._followers.items():
-            if follower in self._selective and not dead_letters:
-                continue  # Waking a process costs more than all that it would do with this.
-            late = self._late.get(follower)
-            if late is None:
-                self.send(follower, Feed(previous, n, body))
-            else:
-                late.append(Feed(previous, n, body))
-                if self._late_ms is None:
-                    self._late_ms = now_ms + PATIENT_MS
-            self._followers[follower] = n
-
-    def _send_late(self) -> None:
-        self._late_ms = None
-        for follower, late in self._late.items():
-            for feed in late:
-                self.send(follower, feed)
-            late.clear()
+    def _publish(self, batch: Batch, change: Change, now_ms: int) -> None:
+        self._followers.publish(batch.n, change.body, now_ms, dead_letters=batch.dead_letters)
 
     # --- watches ------------------------------------------------------------
     def _look_at_watches(self) -> None:
