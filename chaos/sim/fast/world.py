@@ -21,13 +21,14 @@ from chaos.sim.process import SIGKILLED
 from chaos.sim.result import Result
 from chaos.sim.sink import Sink
 from perdure.core.links import ActivityTask, Sessions
+from perdure.core.state import Execution
 from perdure.core.task_queues import TaskQueues
 from perdure.store.protocol import CommitRow
 from supervisors.sessions import LocalSessions
 
 BASE_MS = 1_800_000_000_000
 BEAT_US = 100 * MS_US
-LOOK_US = 500 * MS_US
+LOOK_US = 1_000 * MS_US
 RESTART_US = 15 * MS_US
 SETTLE_US = 1_200 * MS_US
 RECENT_MAX = 2_000
@@ -346,23 +347,25 @@ class FastWorld:
         """Hold the projections against what the store says."""
         scheduler, keeper = self.scheduler, self.keeper
         newest = self.store.newest
-        if scheduler is not None and scheduler.is_loaded and scheduler.reached == newest:
-            fresh = TaskQueues()
-            fresh.load(self.store.open_state(), self.now_ms())
-            mine, theirs = (_queues(it) for it in (scheduler.mind.queues, fresh))
-            self.goal("a projection was rebuilt and compared")
-            if mine != theirs:
-                self.violated(36, f"the scheduler at {newest}: {mine ^ theirs}"[:400])
+        executions: list[Execution] = []
         if keeper is not None and keeper.is_loaded and keeper.reached == newest:
             live = {(*name, lease.address.grant) for name, lease in keeper.mind.table._live.items()}
+            executions = self.store.open_state()
             expected = {
                 (execution.workflow_id, activity.activity_id, activity.grant)
-                for execution in self.store.open_state()
+                for execution in executions
                 for activity in execution.activities.values()
                 if activity.lease is not None
             }
             if live != expected:
                 self.violated(36, f"the lease keeper at {newest}: {live ^ expected}"[:400])
+        if scheduler is not None and scheduler.is_loaded and scheduler.reached == newest:
+            fresh = TaskQueues()
+            fresh.load(executions or self.store.open_state(), self.now_ms())
+            mine, theirs = (_queues(it) for it in (scheduler.mind.queues, fresh))
+            self.goal("a projection was rebuilt and compared")
+            if mine != theirs:
+                self.violated(36, f"the scheduler at {newest}: {mine ^ theirs}"[:400])
 
     def _audit(self) -> None:
         heard = [Heard(name=it.role, operations=it.history, all_clients=True) for it in self.people]
