@@ -136,7 +136,7 @@ def _timeline(arena: Arena) -> timeline.Timeline:
         ended_ms=boottime_ms(),
         faults=tuple(arena.faults),
         attempts=tuple(attempts),
-        effects=tuple(effects),
+        effects=tuple(sorted(effects, key=lambda it: it.at_ms)),
         events=tuple(arena.events),
     )
 

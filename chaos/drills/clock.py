@@ -152,6 +152,7 @@ def _far_worker(arena: Arena, node: NodeProcess, clocks: Clocks) -> None:
     arguments = {"work_ms": FAR_WORK_MS}
     load = arena.load(node, Start(type="FarHours", arguments=arguments, effects=1), workflows=2)
     workers = [_start_far(node, clocks) for _ in range(2)]
+    arena.roles |= {worker.pid: f"far-worker-{n}" for n, worker in enumerate(workers, 1)}
     try:
         load.submit()
         first = _await_run(load)
@@ -164,7 +165,7 @@ def _far_worker(arena: Arena, node: NodeProcess, clocks: Clocks) -> None:
             load.submit(2)
             first = _await_run(load)
         psutil.Process(first).kill()
-        arena.fault("SIGKILL", "worker elsewhere", pids=(first,))
+        arena.fault("SIGKILL", arena.roles[first], pids=(first,))
         killed_ms = boottime_ms()
         load.await_end()
         took_ms = boottime_ms() - killed_ms
@@ -215,8 +216,12 @@ def _between_starts(arena: Arena, node: NodeProcess, clocks: Clocks) -> int:
         load.submit(max(1, arena.options.workflows // 4))
         _work(load, PAUSE_MS / 1_000)
         newest_ms = max(newest_ms, _clock_of(load.client))
+        arena.learn_roles(node)
+        pids, at_ms = tuple(process.pid for process in node.processes()), boottime_ms()
         node.kill_all()
-        arena.fault("SIGKILL", "node", note=f"booted with the clock at {name}")
+        arena.fault(
+            "SIGKILL", "node", pids=pids, at_ms=at_ms, note=f"booted with the clock at {name}"
+        )
         clocks.boot(f"boot {name} {restarts}")
         clocks.shift(by_ms)
         bring_up(arena, node)

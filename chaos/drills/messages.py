@@ -154,7 +154,9 @@ def _show(arena: Arena, plan: Plan, began_ms: int) -> None:
             of_route.append(cut)
     for route, cuts in by_route.items():
         for cut in cuts:
-            fault = arena.fault("cut", route, at_ms=began_ms + cut.from_ms)
+            sender, receiver = route.split(">")
+            at_ms = began_ms + cut.from_ms
+            fault = arena.fault("cut", receiver, at_ms=at_ms, note=f"nothing came from {sender}")
             fault.until_ms = began_ms + min(cut.to_ms, HURT_MS)
 
 
@@ -163,7 +165,7 @@ def _hold(arena: Arena, node: NodeProcess, load: Load, relay: RelayProcess) -> t
     relay.hold(HELD)
     load.submit(HELD)
     load.parks.update(key_of(each, post.RETURNED) for each in load.ids)
-    fault = arena.fault("reports held back", "worker>gateway")
+    fault = arena.fault("reports held back", "worker")
     until = time.monotonic() + HOLD_S
     tokens: list[str] = []
     while time.monotonic() < until and not _replaced(load, tokens, HELD):
