@@ -45,6 +45,7 @@ from perdure.waiting import Offer
 # After a death, what its socket's buffer still held has been read by ZeroMQ's own thread.
 SETTLE_MS = 2
 DRAIN_ROUNDS = 10
+TELL_AGAIN_MS = 2_000
 
 # How a payload that is a reference begins in a frame; anything else may look like it, too.
 REFERENCE_MARK = msgspec.msgpack.encode(refer(bytes(REFERENCE_FROM + 1)))[:3]
@@ -101,6 +102,7 @@ class Workers:
         self._by_identity: dict[bytes, _Worker] = {}
         self._by_head: dict[bytes, _Worker] = {}
         self._ordinal = 0
+        self._tell_ms = 0  # When our set is told again.
         self._ending: list[tuple[int, Session]] = []  # (due_ms, session), in order.
         self.history = ""
         self.epoch = 0
@@ -250,6 +252,7 @@ class Workers:
         ours = [worker for worker in self._by_head.values() if not worker.session.is_local]
         live = tuple(worker.session.ordinal for worker in ours)
         message = Sessions(self._mailbox.boot.incarnation, self._ordinal, live)
+        self._tell_ms = self._mailbox.now_ms() + TELL_AGAIN_MS
         for receiver in (SCHEDULER, LEASE_KEEPER) if role is None else (role,):
             if receiver in self._mailbox.peers:
                 self._mailbox.send(receiver, message)
@@ -299,10 +302,16 @@ class Workers:
 
     def next_ms(self) -> int | None:
         """When `on_timer` has something to do."""
-        return self._ending[0][0] if self._ending else None
+        ending_ms = self._ending[0][0] if self._ending else None
+        if not self._ordinal:
+            return ending_ms  # Nobody from elsewhere ever came.
+        return self._tell_ms if ending_ms is None else min(ending_ms, self._tell_ms)
 
     def on_timer(self, now_ms: int) -> None:
-        """Finish with the sessions whose buffers have settled."""
+        """Finish with the sessions whose buffers have settled; repeat our set, lest it got lost."""
+        if self._ordinal and self._tell_ms <= now_ms:
+            for role in (SCHEDULER, LEASE_KEEPER):
+                self.tell_sessions(role)
         if not self._ending or self._ending[0][0] > now_ms:
             return
         self._drain()

@@ -45,7 +45,10 @@ class SessionSets:
         self._died: dict[str, dict[int, int]] = {}
 
     def put(self, message: Sessions) -> None:
-        """A source's set, whole. An older one of the same source never comes later."""
+        """A source's set, whole. Of one that comes late, the next one makes up."""
+        known = self._sets.get(message.source)
+        if known is not None and message.highest < known[0]:
+            return
         self._sets[message.source] = (message.highest, frozenset(message.live))
         self._died[message.source] = dict(message.died)
 
