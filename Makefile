@@ -27,8 +27,8 @@ $(STAMP): requirements.lock setup.cfg pyproject.toml
 demo: venv ## Run flaky workflows while killing their workers, and print the proof
 	$(BIN)/perdure drill run flaky
 
-test: venv ## Run the whole test suite (ARGS='tests/core -k retry' narrows it)
-	$(BIN)/python -m pytest $(ARGS)
+test: venv ## Run the whole test suite, on two cores (ARGS='tests/core -k retry' narrows it)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: venv ## Check format, lint, types and import arrows
 	$(BIN)/ruff format --check .
