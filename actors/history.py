@@ -268,6 +268,8 @@ class History(Mailbox):
         if hello.version != PROTOCOL_VERSION or hello.node != self.boot.node:
             self.log.warning(LogName.PEER_REFUSED, sender=sender, version=hello.version)
             return
+        if sender in self.departed:
+            return  # Read behind its successor's, whose place it must not take.
         self._followers.greet(sender, hello, self._ledger.n)
         if hello.role == GATEWAY:
             self._watches.clear()

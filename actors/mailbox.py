@@ -72,6 +72,10 @@ class Mailbox(pykka.ThreadingActor):
         self.log = structlog.get_logger().bind(role=boot.role, incarnation=boot.incarnation)
         self.base_ms = 0
         self.peers: dict[str, str] = {}  # role -> incarnation that we are connected to
+        self.there: dict[str, str] = {}  # role -> incarnation, as the root said last
+        # Those that it had named before: what they had sent may still be on its way, and must not
+        # be taken for the word of their successors.
+        self.departed: dict[str, None] = {}
         # Messages that found their receiver gone or full; the senders' rules cover it.
         self.dropped = 0
         self.undecodable = 0
@@ -292,6 +296,13 @@ class Mailbox(pykka.ThreadingActor):
         one.
         """
         there = {role: (incarnation, endpoint) for role, incarnation, endpoint in peers}
+        now = {role: incarnation for role, incarnation, _ in peers}
+        for role, incarnation in self.there.items():
+            if now.get(role) != incarnation:
+                self.departed[incarnation] = None
+        self.there = now
+        while len(self.departed) > ADDRESSES_KEPT:
+            del self.departed[next(iter(self.departed))]
         for role in self.peers_wanted:
             known = self.peers.get(role)
             incarnation, endpoint = there.get(role, ("", ""))

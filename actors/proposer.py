@@ -128,7 +128,9 @@ class Proposer(Follower):
         """False for what an earlier gateway had left behind."""
         if sender == self.gateway:
             return True
-        if not sender.startswith(GATEWAY) or sender in self._gateways_seen:
+        if not sender.startswith(GATEWAY) or sender in self.departed:
+            return False
+        if sender in self._gateways_seen and sender != self.there.get(GATEWAY):
             return False
         self._gateways_seen.add(sender)
         self.gateway = sender

@@ -102,6 +102,9 @@ class Operator(ClientProcess):
             result = wire.raw_payload(values.encode("by hand"))
             args = wire.CompleteDeadLetter(*of, result, request_id=request_id)
         self.call(args, lambda outcome: None)
+        if chosen < 0.1:  # Two operators at once: one of them is refused.
+            again = wire.RedriveDeadLetter(*of, request_id=f"{request_id}-again")
+            self.call(again, lambda outcome: None)
 
 
 class Poller(ClientProcess):

@@ -7,6 +7,7 @@ import pytest
 from actors.lease_keeper import LeaseKeeper
 from perdure.clock import boottime_ms
 from perdure.core import commands as c
+from perdure.core import links
 from perdure.core.ids import Address, Session, seal
 from perdure.core.links import Answer, CancelTask, Heartbeat, Sessions, Sync, pack_session
 
@@ -98,3 +99,45 @@ def test_a_new_history_is_not_asked_to_expire_what_the_old_one_did_not_answer(ar
     assert around.hears_nothing("history.2")
     [again] = around.asked("history.2")
     assert again.command == ask.command, "a new judgement, after a new hold"
+
+
+def gateways(around, name: str) -> None:
+    """As the root says who is there: this gateway, beside history."""
+    history = (links.HISTORY, "history.1", f"ipc://{around.tmp}/history.1")
+    around.say("root", links.Peers((history, (links.GATEWAY, name, "ipc://elsewhere"))))
+    while around.actor.there.get(links.GATEWAY) != name:
+        around.turn()
+
+
+def beat(around, gateway: str, token: str, n: int) -> None:
+    around.say(gateway, Heartbeat(n, token, n, None, False), head=HEAD)
+
+
+def test_the_first_word_of_a_gateway_that_has_died_is_not_taken_for_a_new_gateways(around):
+    token = lease(around, heartbeat_ms=5_000)
+    around.begin()
+    gateways(around, "gateway.1")
+    around.connect_gateway("gateway.2")
+    gateways(around, "gateway.2")
+    beat(around, "gateway.2", token, 1)
+    around.answer(*around.asked())
+    beat(around, "gateway.1", token, 2)  # Read behind its successor's, as it may be.
+    beat(around, "gateway.2", token, 3)
+    around.answer(*around.asked())
+    assert around.actor.gateway == "gateway.2"
+    answers = [around.from_actor(HEAD, "gateway.2")[0].n for _ in range(2)]
+    assert answers == [1, 3]
+
+
+def test_whom_the_root_calls_the_gateway_is_heard_whoever_spoke_last(around):
+    token = lease(around, heartbeat_ms=5_000)
+    around.begin()
+    around.connect_gateway("gateway.2")
+    beat(around, "gateway.2", token, 1)
+    around.answer(*around.asked())
+    beat(around, "gateway.1", token, 2)  # Nobody has said yet that it is gone.
+    around.answer(*around.asked())
+    gateways(around, "gateway.2")
+    beat(around, "gateway.2", token, 3)
+    around.answer(*around.asked())
+    assert around.actor.gateway == "gateway.2"
