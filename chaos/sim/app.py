@@ -51,9 +51,10 @@ def _start(step: Step) -> workflow.ActivityHandle[Any]:
 
 async def _outcome(handle: workflow.ActivityHandle[Any]) -> str:
     try:
-        return str(await handle)
+        outcome = str(await handle)
     except ActivityFailed as problem:
-        return f"failed: {problem.failure.type}"
+        outcome = f"failed: {problem.failure.type}"
+    return f"{outcome} at {workflow.now_ms()}"
 
 
 @workflow.define(name="flow")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _decode = msgspec.msgpack.Decoder().decode
 Outcome = Any  # The plain `ok`, or a PerdureError.
+LATE_MS = 1_000  # A client is told no later than this after its time.
 Done = Callable[[Outcome], None]
 
 
@@ -99,7 +100,7 @@ class ClientProcess(Process):
         self.dealer = Dealer(self, self.address, "public", self._receive, self._changed)
         self._numbers = 0
         self._timers: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._began: dict[int, int] = {}
+        self._began: dict[int, tuple[int, int]] = {}
         world.dial(self.dealer)
 
     # --- calls --------------------------------------------------------------------------
@@ -107,7 +108,8 @@ class ClientProcess(Process):
         """As Client._call: `done` hears the `ok`, or the error."""
         timeout_ms = self.world.plan.knobs.client_timeout_ms + wait_ms
         call = _Call(self, args, timeout_ms, done)
-        self._began[id(call)] = self.here_us() // MS_US
+        now_ms = self.here_us() // MS_US
+        self._began[id(call)] = (now_ms, now_ms + timeout_ms)
         call.ask()
         self.wake()
 
@@ -118,11 +120,18 @@ class ClientProcess(Process):
 
     def finished(self, call: _Call, outcome: Outcome) -> None:
         """Note what was heard, and tell the caller."""
-        began_ms = self._began.pop(id(call))
+        self.overdue()
+        began_ms, _ = self._began.pop(id(call))
         self.history.append(_operation(self.role, call, outcome, began_ms, self.here_us() // MS_US))
         if call.n > self.world.disk.synced:
             self.world.violated(4, f"{self.role} was told of commit {call.n} before its sync")
         call.done(outcome)
+
+    def overdue(self) -> None:
+        """No call may last longer than its caller is ready to wait."""
+        now_ms = self.here_us() // MS_US
+        if any(now_ms > until_ms + LATE_MS for _, until_ms in self._began.values()):
+            self.world.violated(37, f"{self.role} waits for longer than it is ready to")
 
     # --- time ---------------------------------------------------------------------------
     def at(self, at_us: int, call: Callable[..., None], *args: Any) -> None:

@@ -4,9 +4,10 @@
     python -m chaos.sim shrink SEED|PLAN [--save FILE] [--seconds N]
     python -m chaos.sim replay PLAN
     python -m chaos.sim bench
+    python -m chaos.sim bugbank [--bug NAME] [--seeds N] [--processes N] [--json]
 
 Exit 0: nothing was violated; 1: something was, or of many seeds none reached some goal; 2: bad
-usage.
+usage. Of bugbank, 0: each planted bug was found; 1: one was not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from chaos.sim import diagram, draw, run, shrink
+from chaos.sim import bank, diagram, draw, run, shrink
+from chaos.sim.bugs import Bug
 from chaos.sim.plan import read, write
 from chaos.sim.result import Result
 
@@ -41,6 +43,8 @@ def main(arguments: list[str]) -> int:
             return _shrink(options)
         case "bench":
             return _bench()
+        case "bugbank":
+            return _bank(options)
         case _:
             return _replay(options.plan)
 
@@ -65,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("bench", help="events a second of each world, on one core")
     replay = commands.add_parser("replay", help="run a plan from a file")
     replay.add_argument("plan", type=Path)
+    banked = commands.add_parser("bugbank", help="plant bugs, and see that each is found")
+    banked.add_argument("--bug", choices=[str(bug) for bug in Bug], help="this one only")
+    banked.add_argument("--seeds", type=int, default=bank.SEEDS_MAX, help="at most, for each bug")
+    banked.add_argument("--processes", type=int, default=2)
+    banked.add_argument("--json", action="store_true")
     return parser
 
 
@@ -187,6 +196,17 @@ def _shrink(options: argparse.Namespace) -> int:
     if options.save is not None:
         write(shrunk.plan, options.save)
     return 1
+
+
+def _bank(options: argparse.Namespace) -> int:
+    names = list(Bug) if options.bug is None else [Bug(options.bug)]
+    score = bank.score(names, options.seeds, options.processes)
+    if options.json:
+        print(score.json())
+    else:
+        for line in score.lines():
+            print(line)
+    return 0 if score.is_whole else 1
 
 
 def _replay(path: Path) -> int:

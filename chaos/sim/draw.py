@@ -13,6 +13,7 @@ from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step
 from perdure.core import links
 from perdure.crash_points import CrashPoint
 
+LONG_MS = 28_000  # So long that others fall due meanwhile.
 ROLES = links.CORE_ROLES
 SHAPES = ("chain", "chain", "fan", "race", "nap")
 HOWS = ("error", "error", "error", "nonretryable", "hang", "kill", "late", "raise_after")
@@ -113,7 +114,7 @@ def _flow(draw: random.Random, knobs: Knobs, number: int) -> Flow:
 
 def _step(draw: random.Random, knobs: Knobs, number: int) -> Step:
     is_bad = draw.random() < 0.5
-    ms = draw.choice((1, 5, 20, 200, 2_000))
+    ms = draw.choice((1, 5, 20, 200, 2_000)) if draw.random() > 0.03 else LONG_MS
     start_to_close_ms = draw.choice((60_000, 60_000, 600, 50))
     heartbeat_ms = draw.choice((0, 0, 0, 100, 1_000))
     how = draw.choice(HOWS) if is_bad else "error"

@@ -38,9 +38,10 @@ class Sink:
         fence: int | None = None,
         payload: bytes | None = None,
         size: int = 0,
+        key: str = "",
     ) -> str:
         """The effect, once a key: the receipt of its first application, made `size` longer."""
-        key = idempotency_key(workflow_id, activity_id)
+        key = key or idempotency_key(workflow_id, activity_id)
         receipt = self.receipts.get(key)
         applied = receipt is None
         if receipt is None:

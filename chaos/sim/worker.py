@@ -46,6 +46,7 @@ class ScriptRunner(Runner):
         super().__init__(app.REGISTRY.activities, inbox)
         self._process = process
         self._given_up: set[str] = set()
+        self._running: set[str] = set()
         self._receipts: dict[str, str] = {}
 
     @property
@@ -65,7 +66,8 @@ class ScriptRunner(Runner):
         fails = task.generation == 1 and task.attempt <= step.fails
         how = step.how if fails else "ok"
         world = process.world
-        world.attempt_began(task)
+        world.attempt_began(task, self._running)
+        self._running.add(task.token)
         length_ms = max(1, step.ms)
         if how == "hang":
             length_ms = HANG_MS
@@ -97,9 +99,11 @@ class ScriptRunner(Runner):
                 fence=task.grant,
                 payload=task.input,
                 size=step.size,
+                key=attempt.context.info.idempotency_key,
             )
 
     def _end(self, attempt: Attempt, step: Step, how: str, done: Done) -> None:
+        self._running.discard(attempt.task.token)
         if self._is_over(attempt):
             return
         outcome: Outcome
@@ -121,6 +125,7 @@ class ScriptRunner(Runner):
     def give_up(self, attempt: Attempt) -> None:
         """Its outcome does not count."""
         self._given_up.add(attempt.task.token)
+        self._running.discard(attempt.task.token)
 
     def interrupt(self, attempt: Attempt) -> None:
         """Its context is cancelled: an async function ends."""
@@ -229,6 +234,19 @@ class WorkerProcess(Process):
         if next_ms is None:
             return None
         return max((next_ms + self.world.booted_ms) * MS_US, self.loop.now_us + SPIN_US)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it takes everything, in its turn."""
+        return not self._is_quarantine and not self.is_paused
+
+    def sessions_now(self) -> Session | None:
+        """The session that it was told it is."""
+        return None if self._worker is None else self._worker.workflows.hiring.session
+
+    def unanswered(self) -> int:
+        """How much of what it said has no answer."""
+        return 0 if self._worker is None else len(self._worker._asks)
 
     def later(self, delay_ms: int, call: Callable[..., None], *args: Any) -> None:
         """Something that a thread of this process does in so much time, if it lives and moves."""

@@ -22,6 +22,8 @@ from chaos.sim.process import SIGKILLED, Frames, Process
 from chaos.sim.result import Result
 from chaos.sim.root import RootProcess
 from chaos.sim.sink import Sink
+from chaos.sim.strangers import Stranger
+from chaos.sim.watch import Watch
 from chaos.sim.worker import WorkerProcess
 from perdure.core.boot import Boot
 from perdure.core.links import ActivityTask
@@ -34,6 +36,8 @@ DISCONNECT_US = 300
 RECENT_MAX = 4_000
 NODE_MS = 300  # Between the end of a node and its next start.
 SETTLE_MS = 4_000
+QUIET_MS = 90_000  # Longer than anything waits to be said again, and all who stand still.
+EVENTS_MAX = 1_000_000
 LOOK_US = 500 * MS_US
 
 
@@ -65,6 +69,7 @@ class World:
         self._dialing: dict[str, list[Dealer]] = {}
         self._auditor = Auditor()
         self._log_goals = LogGoals()
+        self.watch_over = Watch(self)
         self._found = 0
         self._draw = self.chance.stream("machine").random
         self.places = Places(self)
@@ -96,10 +101,13 @@ class World:
                 )
         if not self.violations:
             self.loop.run(self.loop.now_us + SETTLE_MS * MS_US, self._is_broken)
+            self._be_quiet()
             self.places.node_delay_ms = 0
             self.root.end(SIGKILLED)
             self.loop.run(self.loop.now_us + SETTLE_MS * MS_US, self._is_broken)
             checks.projections(self, is_final=True)
+            self.watch_over.people()
+            self.watch_over.replays()
         if not self.violations:
             checks.audit(self, self._auditor)
         return self._result()
@@ -110,6 +118,7 @@ class World:
             flows = [flow for flow in self.plan.flows if flow.client == number]
             self.people.append(Submitter(self, f"client-{number}", flows))
         self.people.append(Operator(self))
+        self.people.append(Stranger(self))
         self.people += [Poller(self, number) for number in range(knobs.pollers)]
         for number in range(knobs.external_workers):
             self._external_worker(number)
@@ -130,7 +139,16 @@ class World:
         process.on_end = lambda _: self.loop.after(NODE_MS * MS_US, self._external_worker, number)
         process.wake(self.loop.now_us + 1_000)
 
+    def _be_quiet(self) -> None:
+        """All is done: whoever has said something hears of it."""
+        bound_us = self.loop.now_us + QUIET_MS * MS_US
+        quiet = self.watch_over.is_quiet
+        if not self.loop.run(bound_us, lambda: self._is_broken() or quiet()):
+            self.violated(37, f"a worker has no answer {QUIET_MS} ms after everything was done")
+
     def _is_broken(self) -> bool:
+        if self.loop.events > EVENTS_MAX and not self.violations:
+            self.violated(37, f"{EVENTS_MAX} events, and no end")
         return bool(self.violations)
 
     def _is_closed(self, workflow_id: str) -> bool:
@@ -141,6 +159,8 @@ class World:
 
     def _look(self) -> None:
         checks.projections(self)
+        if not self.is_faulty:
+            self.watch_over.look()
         self.loop.after(LOOK_US, self._look)
 
     def _result(self) -> Result:
@@ -184,7 +204,9 @@ class World:
     def committed(self, row: CommitRow) -> None:
         """A commit is in the log: the auditor sees it at once."""
         self.loop.note(row.hash)
-        self._log_goals.take(decode_body(row.body))
+        body = decode_body(row.body)
+        self._log_goals.take(body)
+        self.watch_over.committed(body)
         self.mark("history", f"commit {row.n}")
         self._auditor.feed(row)
         kept = self._auditor.found.kept
@@ -210,10 +232,19 @@ class World:
         """Something has happened to one process; kept for the diagram."""
         self.recent.append((self.loop.now_us, role, "", [what.encode()]))
 
-    def attempt_began(self, task: ActivityTask) -> None:
-        """A worker has begun an attempt."""
+    def attempt_began(self, task: ActivityTask, running: set[str]) -> None:
+        """A worker has begun an attempt; `running` are the tokens that it runs already."""
+        if task.token in running:
+            what = f"{task.workflow_id}, {task.activity_id}: one worker runs one token twice"
+            self.violated(16, what)
         if task.attempt > 1:
             self.goal("a later attempt began")
+
+    def history_ms(self) -> int:
+        """History's clock, as of the newest start."""
+        boot = self.disk.store.boot
+        base_ms = 0 if boot is None else boot.base_ms
+        return base_ms + self.loop.now_us // MS_US - self.booted_ms
 
     # --- the machine ----------------------------------------------------------------------
     def wall_ms(self, at_us: int) -> int:

@@ -1,0 +1,310 @@
+"""Bugs of the judge: attempts, leases, retries, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chaos.sim.bugs.patches import Patches
+from perdure.core import attempt_ends, decide, decide_activity, execution, lease_table
+from perdure.core.attempt_ends import released, timed_out
+from perdure.core.commands import (
+    CompleteActivity,
+    Done,
+    EndLease,
+    ExpireLease,
+    GrantLease,
+    RecordHeartbeat,
+)
+from perdure.core.facts import Decision, Facts, refuse
+from perdure.core.ids import Address
+from perdure.core.records import (
+    ActivityRedriven,
+    HeartbeatRecorded,
+    RetryScheduled,
+    TimerCancelled,
+    TimerFired,
+)
+from perdure.core.state import Activity, Execution, Lease
+from perdure.core.task_queues import TaskQueues
+from perdure.failures import Failure
+from perdure.worker import attempts
+
+replace = msgspec.structs.replace
+_TIMEOUTS = ("HeartbeatTimeout", "StartToCloseTimeout")
+
+
+# --- attempts ---------------------------------------------------------------
+def expiry_not_counted(patches: Patches) -> None:
+    """An attempt that timed out is tried again under its own number."""
+    fold = execution._ACTIVITY_FOLDS[RetryScheduled]
+
+    def folded(activity: Activity, record: RetryScheduled) -> None:
+        fold(activity, record)
+        if record.failure.type in _TIMEOUTS:
+            activity.attempt = record.attempt
+
+    patches.item(execution._ACTIVITY_FOLDS, RetryScheduled, folded)
+
+
+def one_attempt_more(patches: Patches) -> None:
+    """max_attempts counts the retries, not the attempts."""
+
+    def wrap(failed: Any) -> Any:
+        def once_more(
+            whole: Execution, activity: Activity, failure: Failure, facts: Facts, news: Any
+        ) -> Decision:
+            lenient = replace(activity, attempt=max(1, activity.attempt - 1))
+            found: Decision = failed(whole, lenient, failure, facts, news)
+            records = tuple(
+                replace(record, attempt=activity.attempt)  # type: ignore[type-var]
+                for record in found.records
+            )
+            return Decision(records, found.answer)
+
+        return once_more
+
+    patches.around(attempt_ends, "failed", wrap)
+    patches.set(decide_activity, "failed", attempt_ends.failed)
+
+
+def deaths_not_charged(patches: Patches) -> None:
+    """What kills its worker is given to the next one, for ever."""
+
+    def end(whole: Execution, command: EndLease, facts: Facts) -> Decision:
+        live = decide_activity._live(whole, command.address)
+        if live is None:
+            return refuse("FAILED_PRECONDITION", decide_activity.STALE)
+        news = (command.details, command.beat)
+        activity = live[0]
+        uncharged = activity.uncharged_in_a_row
+        record = released(activity, facts, "undelivered", uncharged, news)
+        return Decision((record,), Done())
+
+    patches.item(decide._DECIDERS, EndLease, end)
+
+
+# --- guards -----------------------------------------------------------------
+def late_report_counts(patches: Patches) -> None:
+    """A report names its activity only: one that was late ends the attempt that runs now."""
+
+    def live(whole: Execution, address: Address | None) -> tuple[Activity, Lease] | None:
+        activity = None if address is None else whole.activities.get(address.activity_id)
+        return None if activity is None or activity.lease is None else (activity, activity.lease)
+
+    patches.set(decide_activity, "_live", live)
+
+
+def rescue_without_guard(patches: Patches) -> None:
+    """Who rescues looked some time ago, and writes by the id alone."""
+
+    def expire(whole: Execution, command: ExpireLease, facts: Facts) -> Decision:
+        activity = whole.activities.get(command.address.activity_id)
+        if activity is None or activity.lease is None:
+            return refuse("FAILED_PRECONDITION", decide_activity.STALE)
+        news = (command.details, command.beat)
+        return Decision(timed_out(whole, activity, activity.lease, facts, news), Done())
+
+    patches.item(decide._DECIDERS, ExpireLease, expire)
+
+
+def grant_without_guard(patches: Patches) -> None:
+    """A lease is granted from a list of what waited once: it may be running by now."""
+
+    def grant(whole: Execution, command: GrantLease, facts: Facts) -> Decision:
+        activity = whole.activities.get(command.activity_id)
+        if activity is None:
+            return refuse("FAILED_PRECONDITION", "this attempt is not waiting for a worker")
+        ends = decide_activity.lease_ends(
+            activity.options, activity.schedule_to_close_at_ms, facts.now_ms
+        )
+        found = decide_activity.hired(
+            activity.activity_id, activity.options, _Asker(command), facts  # type: ignore[arg-type]
+        )
+        record = replace(
+            found,
+            generation=activity.generation,
+            grant=activity.grant + 1,
+            attempt=activity.attempt,
+            poll_id=command.poll_id,
+            deadline_ms=ends[0],
+            attempt_deadline_ms=ends[1],
+        )
+        return Decision((record,), Done())
+
+    patches.item(decide._DECIDERS, GrantLease, grant)
+
+
+class _Asker:
+    """As a Hire."""
+
+    def __init__(self, command: GrantLease) -> None:
+        self.worker_id = command.worker_id
+        self.session = command.session
+
+
+def fold_raises(patches: Patches) -> None:
+    """A timer's end that meets no timer is an error, wherever it is read."""
+
+    def gone(whole: Execution, record: TimerFired | TimerCancelled) -> None:
+        del whole.timers[record.timer_id]
+
+    for kind in (TimerFired, TimerCancelled):
+        patches.item(execution._WORKFLOW_FOLDS, kind, gone)
+
+
+# --- time -------------------------------------------------------------------
+def heartbeat_ignored(patches: Patches) -> None:
+    """Leases are ended by their age, whether their holder lives or not."""
+    judge = decide._DECIDERS[RecordHeartbeat]
+
+    def heartbeat(whole: Execution, command: RecordHeartbeat, facts: Facts) -> Decision:
+        found = judge(whole, command, facts)
+        records = tuple(
+            replace(record, deadline_ms=whole.activities[record.activity_id].lease.deadline_ms)  # type: ignore[union-attr]
+            if isinstance(record, HeartbeatRecorded)
+            else record
+            for record in found.records
+        )
+        return Decision(records, found.answer)
+
+    patches.item(decide._DECIDERS, RecordHeartbeat, heartbeat)
+    patches.nothing(lease_table.LeaseTable, "_move")
+
+
+def own_stall_expires(patches: Patches) -> None:
+    """A standstill of the engine's own counts as silence of the workers."""
+
+    def unmoved(lease: Lease, activity: Activity, stall_ms: int) -> tuple[int, int]:
+        return lease.deadline_ms, lease.attempt_deadline_ms
+
+    for module in (decide_activity, attempt_ends):
+        patches.set(module, "moved_deadlines", unmoved)
+    patches.nothing(lease_table.LeaseTable, "_rebase")
+    patches.nothing(lease_table.LeaseTable, "moved")
+
+
+def no_grace_after_restart(patches: Patches) -> None:
+    """What fell due while nobody could be heard has expired at the next start."""
+    for module in (decide_activity, attempt_ends):
+        patches.nothing(module, "grace_ms", 0)
+    patches.nothing(lease_table.LeaseTable, "disturbed")
+
+
+def retried_too_early(patches: Patches) -> None:
+    """A retry that waits for its time is given out with everything else that is there."""
+    grant = decide._DECIDERS[GrantLease]
+
+    def eager(whole: Execution, command: GrantLease, facts: Facts) -> Decision:
+        activity = whole.activities.get(command.activity_id)
+        if activity is not None:
+            activity.due_ms = min(activity.due_ms, facts.now_ms)
+        return grant(whole, command, facts)
+
+    def wrap(queue: Any) -> Any:
+        return lambda self, entry, due_ms, at_ms: queue(self, entry, at_ms, at_ms)
+
+    patches.item(decide._DECIDERS, GrantLease, eager)
+    patches.around(TaskQueues, "_queue_activity", wrap)
+
+
+def deadline_overshot(patches: Patches) -> None:
+    """The next attempt is planned although it would begin behind the caller's deadline."""
+
+    def wrap(failed: Any) -> Any:
+        def onward(
+            whole: Execution, activity: Activity, failure: Failure, facts: Facts, news: Any
+        ) -> Decision:
+            free = replace(activity, options=replace(activity.options, schedule_to_close_ms=0))
+            found: Decision = failed(whole, free, failure, facts, news)
+            return found
+
+        return onward
+
+    patches.around(attempt_ends, "failed", wrap)
+    patches.set(decide_activity, "failed", attempt_ends.failed)
+
+
+def jitter_above_cap(patches: Patches) -> None:
+    """The jitter is added to the capped delay."""
+
+    def wrap(delay: Any) -> Any:
+        def added(policy: Any, attempt: int, drawn: float, *rest: Any) -> int:
+            return int(delay(policy, attempt, 0.999999, *rest) + drawn * policy.initial_ms)
+
+        return added
+
+    patches.around(attempt_ends, "retry_delay_ms", wrap)
+
+
+def jitter_drawn_again(patches: Patches) -> None:
+    """Whoever reads a retry from the log draws its delay anew."""
+    fold = execution._ACTIVITY_FOLDS[RetryScheduled]
+
+    def folded(activity: Activity, record: RetryScheduled) -> None:
+        fold(activity, record)
+        drawn = hash((record.activity_id, record.grant, record.at_ms)) % 97 / 97
+        activity.due_ms = record.at_ms + int(drawn * record.delay_ms)
+
+    patches.item(execution._ACTIVITY_FOLDS, RetryScheduled, folded)
+
+
+# --- dead letters -----------------------------------------------------------
+def redrive_keeps_count(patches: Patches) -> None:
+    """A redriven activity has its old attempts against it."""
+    fold = execution._ACTIVITY_FOLDS[ActivityRedriven]
+
+    def folded(activity: Activity, record: ActivityRedriven) -> None:
+        before = activity.attempt
+        fold(activity, record)
+        activity.attempt = before
+
+    patches.item(execution._ACTIVITY_FOLDS, ActivityRedriven, folded)
+
+
+def redrive_under_new_key(patches: Patches) -> None:
+    """What is redriven is another effect to its receiver."""
+
+    def wrap(make: Any) -> Any:
+        def context(**given: Any) -> Any:
+            made = make(**given)
+            if given["generation"] > 1:
+                key = f"{made.info.idempotency_key}-{given['generation']}"
+                info = msgspec.structs.replace(made.info, idempotency_key=key)
+                object.__setattr__(made, "info", info)
+            return made
+
+        return context
+
+    patches.around(attempts, "activity_context", wrap)
+
+
+def step_from_another_past(patches: Patches) -> None:
+    """What a workflow did ahead of history counts, although another event came first."""
+
+    def foresees(whole: Execution, command: CompleteActivity, facts: Facts) -> bool:
+        return decide_activity._live(whole, facts.address) is not None
+
+    def wrap(judge: Any) -> Any:
+        def both(self: Any, draft: Any, workflow_id: str, command: Any, *rest: Any) -> Any:
+            whole = self.execution(workflow_id)
+            following = command.following
+            if whole is not None and following is not None:
+                following = replace(
+                    following,
+                    consumed_from=whole.consumed,
+                    commands_from=whole.commands,
+                    consumed=whole.last_event_id + 2,
+                )
+                command = replace(command, following=following)
+            return judge(self, draft, workflow_id, command, *rest)
+
+        return both
+
+    from perdure.core import ledger
+
+    patches.set(ledger, "foresees", foresees)
+    patches.around(ledger.Ledger, "_judge_both", wrap)
+
+
