@@ -65,6 +65,7 @@ def early_ms(
         return 0
     _, _, granted_ms, deadline_ms, whole_ms = lease[:5]
     grown_ms = max(0, stall_ms - lease[7])
+    length_ms = whole_ms - granted_ms  # Of what a restart gives anew; a stall adds nothing to it.
     whole_ms += grown_ms
     if activity.close_ms is not None:
         whole_ms = min(whole_ms, activity.close_ms)
@@ -78,7 +79,6 @@ def early_ms(
     if over_ms is None or failure.get("type") not in ("HeartbeatTimeout", "StartToCloseTimeout"):
         return 0
     if granted_ms < began_ms:
-        length_ms = whole_ms - granted_ms
         if activity.options[3]:
             length_ms = min(length_ms, activity.options[3])
         over_ms = max(over_ms, began_ms + min(length_ms, GRACE_MS))

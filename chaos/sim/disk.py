@@ -47,6 +47,7 @@ class SimDisk:
         self.key = world.chance.stream("key").randbytes(KEY_BYTES)
         self.synced = 0  # The newest commit whose sync has returned.
         self.newest = 0
+        self.base_ms = 0  # What history adds to the boot's time.
         self.closed: set[str] = set()  # Workflows that have ended.
         self.full_until_us = 0
         self._memory: MemoryStore | None = None
@@ -94,6 +95,7 @@ class SimDisk:
         if opened.n == 1 and self._directory is not None:
             self._set_key()
         self.newest = opened.n
+        self.base_ms = opened.base_ms
         return self.reader().commits(opened.n - 1, 1)[0]
 
     def took(self, change: Change) -> CommitRow:

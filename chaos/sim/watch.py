@@ -64,10 +64,12 @@ class Watch:
     # --- looks --------------------------------------------------------------------------
     def look(self) -> None:
         """Once faults are over: what has been so for too long."""
+        if not self._world.disk.newest:
+            return  # There is no store yet.
         seen: set[tuple[str, Any]] = set()
         room = [worker for worker in self._workers() if worker.is_shared]
         living = {worker.sessions_now() for worker in self._workers()}
-        executions = self._world.disk.store.reader().open_state()[1]
+        executions = self._world.disk.reader().open_state()[1]
         held: dict[Session | None, int] = {}
         for execution in executions:
             for activity in execution.activities.values():
@@ -117,7 +119,7 @@ class Watch:
 
     def replays(self) -> None:
         """Every workflow that has completed comes to the very same result when it is run again."""
-        reader = self._world.disk.store.reader()
+        reader = self._world.disk.reader()
         for flow in self._world.plan.flows:
             raw = reader.events(flow.id, 0, 1_000_000, 1 << 40)
             events = [decode_event(one) for one in raw]

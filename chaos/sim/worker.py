@@ -116,7 +116,7 @@ class ScriptRunner(Runner):
         elif how == "nonretryable":
             outcome = Failure("SimFatal", "as planned", non_retryable=True)
         else:
-            outcome = values.encode(self._receipts.pop(attempt.task.token))
+            outcome = values.encode(self._receipts[attempt.task.token])
         self._inbox.post(done, attempt.task.token, outcome)
 
     def ended(self, attempt: Attempt) -> None:

@@ -242,9 +242,7 @@ class World:
 
     def history_ms(self) -> int:
         """History's clock, as of the newest start."""
-        boot = self.disk.store.boot
-        base_ms = 0 if boot is None else boot.base_ms
-        return base_ms + self.loop.now_us // MS_US - self.booted_ms
+        return self.disk.base_ms + self.loop.now_us // MS_US - self.booted_ms
 
     # --- the machine ----------------------------------------------------------------------
     def wall_ms(self, at_us: int) -> int:

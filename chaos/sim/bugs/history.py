@@ -8,12 +8,13 @@ from actors.follower import Follower
 from actors.gateway import Gateway
 from actors.history import History
 from chaos.sim.bugs.patches import Patches
-from chaos.sim.disk import DiskError, SimWriter
+from chaos.sim.disk import SimWriter
 from chaos.sim.host import SimHost
 from chaos.sim.process import SIGKILLED, Process
 from chaos.sim.world import WALL_MS
 from perdure import errors
 from perdure.store import rules
+from perdure.store.protocol import DiskFailed, NoRoom
 
 
 def ack_before_sync(patches: Patches) -> None:
@@ -24,10 +25,9 @@ def ack_before_sync(patches: Patches) -> None:
         if fault is not None and fault.action in ("unsynced_lost", "eio_lost", "full"):
             # It has answered, and dies with the commit in memory only.
             self._process.loop.after(200, self._process.end, SIGKILLED)
-            self._is_over = True
             return
-        super(SimWriter, self).commit(change)
-        self._world.committed(self._disk.store.log[-1])
+        self._inner.commit(change)
+        self._world.committed(self._disk.took(change))
         self._process.loop.after(5_000, setattr, self._disk, "synced", change.n)
 
     patches.set(SimWriter, "commit", commit)
@@ -40,7 +40,7 @@ def failed_sync_retried(patches: Patches) -> None:
         def again(self: SimWriter, change: Any) -> None:
             try:
                 commit(self, change)
-            except DiskError:
+            except (DiskFailed, NoRoom):
                 return
 
         return again
@@ -125,7 +125,8 @@ def orphans_deleted(patches: Patches) -> None:
     def wrap(open_epoch: Any) -> Any:
         def tidied(self: SimWriter, *args: Any) -> Any:
             opened = open_epoch(self, *args)
-            executions = self._disk.store.executions
+            store = self._disk._memory
+            executions = {} if store is None else store.executions
             for workflow_id, stored in list(executions.items()):
                 if stored.is_open and not stored.activities and not stored.timers:
                     del executions[workflow_id]
@@ -141,12 +142,11 @@ def half_a_commit(patches: Patches) -> None:
 
     def wrap(commit: Any) -> Any:
         def torn(self: SimWriter, change: Any) -> None:
-            before = len(self._disk.store.log)
             try:
                 commit(self, change)
             except BaseException:
-                store = self._disk.store
-                if len(store.log) > before:
+                store = self._disk._memory
+                if store is not None and store.newest().n == change.n:
                     for workflow_id, activity in change.activities:
                         store.executions[workflow_id].activities.pop(activity.activity_id, None)
                 raise
