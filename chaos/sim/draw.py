@@ -126,6 +126,10 @@ def _step(draw: random.Random, knobs: Knobs, number: int) -> Step:
     queue = draw.choice(queues)
     if queue == "hand" and how not in ("error", "nonretryable"):
         how = "error"
+    to_close_ms = draw.choice((0, 0, 0, 0, 500, 20_000))
+    if draw.random() < 0.015:
+        # What no worker takes stands in the way of the others for as long.
+        queue, to_close_ms = "nobody", 45_000
     return Step(
         id=f"a{number}",
         kind=draw.choice(("sync", "sync", "async")),
@@ -138,7 +142,7 @@ def _step(draw: random.Random, knobs: Knobs, number: int) -> Step:
         initial_ms=draw.choice((1, 10, 200)),
         start_to_close_ms=start_to_close_ms,
         heartbeat_ms=heartbeat_ms,
-        schedule_to_close_ms=draw.choice((0, 0, 0, 0, 500, 20_000)),
+        schedule_to_close_ms=to_close_ms,
         schedule_to_start_ms=draw.choice((0, 0, 0, 0, 0, 300)),
         queue=queue,
         priority=draw.choice((0, 0, 0, 5)),
@@ -213,7 +217,12 @@ def _pauses(draw: random.Random, knobs: Knobs, roles: list[str]) -> list[Fault]:
     for _ in range(_few(draw, 4)):
         length_ms = draw.choice((20, 300, 3_000, 8_000, 15_000))
         at_ms = draw.randrange(1, knobs.fault_ms)
-        found.append(Fault(draw.choice(roles), "ms", at_ms, "pause", length_ms))
+        role = draw.choice(roles)
+        found.append(Fault(role, "ms", at_ms, "pause", length_ms))
+        if draw.random() < 0.3:
+            killed = draw.choice((role, role, "root"))
+            at_ms = min(at_ms + draw.randrange(1, length_ms), knobs.fault_ms - 1)
+            found.append(Fault(killed, "ms", at_ms, "kill"))
     return found
 
 

@@ -249,6 +249,7 @@ class ActorProcess(Process):
 
         def watched(commands: list[AnyCommand], now_ms: int) -> Batch:
             batch: Batch = judge(commands, now_ms)
+            self.world.watch_over.judged(commands)
             for name in of_batch(commands, batch.answers):
                 goal(name)
             return batch

@@ -4,22 +4,34 @@ somebody could do it, and whether workflows can be run again to the same end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chaos.sim import app
 from chaos.sim.client import ClientProcess
+from chaos.sim.host import ActorProcess
 from chaos.sim.worker import WorkerProcess
-from perdure.core.commands import CompleteWorkflow
-from perdure.core.ids import Session
-from perdure.core.limits import DEATHS_SHARED_MAX
+from perdure.core.commands import (
+    AnyCommand,
+    CompleteActivity,
+    CompleteWorkflow,
+    FailActivity,
+    RecordHeartbeat,
+)
+from perdure.core.ids import Address, Session, unseal
+from perdure.core.limits import DEATHS_SHARED_MAX, GRACE_MS
+from perdure.core.links import CORE_ROLES, HISTORY, SCHEDULER
 from perdure.core.records import (
+    ActivityTaskCompleted,
     CommitBody,
+    HeartbeatRecorded,
     LeaseGranted,
     Record,
     WorkflowCompleted,
+    WorkflowTaskFailed,
     decode_event,
 )
-from perdure.core.state import Activity
+from perdure.core.state import Activity, moved_deadlines
 from perdure.failures import WORKER_DIED
 from perdure.worker.replay import Replayer
 from perdure.workflow import NonDeterminism
@@ -40,8 +52,20 @@ class Watch:
         self._world = world
         self._sessions: dict[Grant, Session | None] = {}
         self._since_ms: dict[tuple[str, Any], int] = {}
+        self._core: set[str] = set()
+        self._reported: set[Address | None] = set()
+        self._changed_ms = 0
 
     # --- commits ------------------------------------------------------------------------
+    def judged(self, commands: Sequence[AnyCommand]) -> None:
+        """History has judged these; what follows from them is the next commit."""
+        key = self._world.disk.key
+        self._reported = {
+            unseal(command.token, key)
+            for command in commands
+            if isinstance(command, CompleteActivity | FailActivity | RecordHeartbeat)
+        }
+
     def committed(self, body: CommitBody) -> None:
         """The next commit."""
         for group in body.groups:
@@ -49,8 +73,23 @@ class Watch:
                 if isinstance(record, LeaseGranted):
                     name = (group.workflow_id, record.activity_id, record.grant)
                     self._sessions[name] = record.session
-                elif getattr(getattr(record, "failure", None), "type", "") == WORKER_DIED:
-                    self._died(group.workflow_id, record)
+                elif isinstance(record, WorkflowTaskFailed):
+                    if record.reason == "mismatch":
+                        self._world.violated(35, f"{group.workflow_id}: {record.failure}")
+                else:
+                    self._ended(group.workflow_id, record)
+
+    def _ended(self, workflow_id: str, record: Any) -> None:
+        kind = getattr(getattr(record, "failure", None), "type", "")
+        if kind == WORKER_DIED:
+            self._died(workflow_id, record)
+        is_result = isinstance(record, ActivityTaskCompleted) and record.started_ms is not None
+        is_failure = kind.startswith("Sim") and getattr(record, "started_ms", 0) is not None
+        if is_result or is_failure or isinstance(record, HeartbeatRecorded):
+            address = Address(workflow_id, record.activity_id, record.generation, record.grant)
+            if address not in self._reported:
+                kind = type(record).__name__
+                self._world.violated(17, f"nobody who holds {address} has sent this {kind}")
 
     def _died(self, workflow_id: str, record: Record) -> None:
         grant = getattr(record, "grant", None)
@@ -64,8 +103,9 @@ class Watch:
     # --- looks --------------------------------------------------------------------------
     def look(self) -> None:
         """Once faults are over: what has been so for too long."""
-        if not self._world.disk.newest:
-            return  # There is no store yet.
+        if not self._is_calm():
+            self._since_ms.clear()
+            return
         seen: set[tuple[str, Any]] = set()
         room = [worker for worker in self._workers() if worker.is_shared]
         living = {worker.sessions_now() for worker in self._workers()}
@@ -84,6 +124,12 @@ class Watch:
                 what = self._undone(activity, living, is_room=is_room)
                 if what:
                     seen.add((what, name))
+        scheduler: Any = self._world.find(SCHEDULER)
+        for worker in self._workers():
+            session = worker.sessions_now()
+            if session is not None and not worker.is_paused:
+                if session not in scheduler.actor._mind.seats:
+                    seen.add(("waits for work, unknown to the scheduler,", worker.name))
         now_ms = self._world.loop.now_us // 1_000
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in seen}
         for (what, name), since_ms in self._since_ms.items():
@@ -91,6 +137,20 @@ class Watch:
                 number = 37 if what.startswith("waits") else 22
                 self._world.violated(number, f"{name} {what} for {now_ms - since_ms} ms")
                 return
+
+    def _is_calm(self) -> bool:
+        """Whether the core has been there, and moved, for as long as silence is forgiven."""
+        now_ms = self._world.loop.now_us // 1_000
+        core = [one for one in self._world.processes if isinstance(one, ActorProcess)]
+        names = {one.name for one in core}
+        is_moving = len(core) == len(CORE_ROLES) and not any(one.is_paused for one in core)
+        if names != self._core or not is_moving:
+            self._core, self._changed_ms = names, now_ms
+        return now_ms - self._changed_ms > GRACE_MS
+
+    def _stall_ms(self) -> int:
+        history: Any = self._world.find(HISTORY)
+        return int(history.actor.stalls.sum_ms)
 
     def _undone(
         self, activity: Activity, living: set[Session | None], *, is_room: bool
@@ -100,8 +160,9 @@ class Watch:
         if lease is not None:
             if lease.session is not None and lease.session.is_local and lease.session not in living:
                 return "is held by a worker that is dead"
-            return "is held beyond its time" if now_ms > lease.deadline_ms else ""
-        is_taken = activity.options.task_queue != "hand"
+            deadline_ms, _ = moved_deadlines(lease, activity, self._stall_ms())
+            return "is held beyond its time" if now_ms > deadline_ms else ""
+        is_taken = activity.options.task_queue in ("default", "other")
         is_shared = activity.deaths_in_a_row < DEATHS_SHARED_MAX
         is_due = activity.dead_ms is None and now_ms >= activity.due_ms
         return "waits though there is room" if is_due and is_taken and is_shared and is_room else ""

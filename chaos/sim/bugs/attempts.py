@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from chaos.sim.bugs.patches import Patches
-from perdure.core import attempt_ends, decide, decide_activity, execution, lease_table
+from perdure.core import attempt_ends, decide, decide_activity, execution, ledger, lease_table
 from perdure.core.attempt_ends import released, timed_out
 from perdure.core.commands import (
     CompleteActivity,
@@ -106,7 +106,29 @@ def rescue_without_guard(patches: Patches) -> None:
         news = (command.details, command.beat)
         return Decision(timed_out(whole, activity, activity.lease, facts, news), Done())
 
+    expire_now = lease_table.LeaseTable._expire
+    found: list[tuple[int, Any, Any]] = []
+
+    def look(self: lease_table.LeaseTable, lease: Any) -> None:
+        self._deadlines.put(lease, lease.deadline_ms + RESCUE_MS)
+        found.append((lease.deadline_ms + RESCUE_MS, self, lease))
+
+    def wrap(check: Any) -> Any:
+        def rescue(self: lease_table.LeaseTable, now_ms: int) -> None:
+            for due in [one for one in found if one[0] <= now_ms]:
+                found.remove(due)
+                if due[1] is self:
+                    expire_now(self, due[2])
+            check(self, now_ms)
+
+        return rescue
+
     patches.item(decide._DECIDERS, ExpireLease, expire)
+    patches.set(lease_table.LeaseTable, "_expire", look)
+    patches.around(lease_table.LeaseTable, "check", wrap)
+
+
+RESCUE_MS = 600  # Between the rescuer's look and its write.
 
 
 def grant_without_guard(patches: Patches) -> None:
@@ -286,25 +308,4 @@ def step_from_another_past(patches: Patches) -> None:
     def foresees(whole: Execution, command: CompleteActivity, facts: Facts) -> bool:
         return decide_activity._live(whole, facts.address) is not None
 
-    def wrap(judge: Any) -> Any:
-        def both(self: Any, draft: Any, workflow_id: str, command: Any, *rest: Any) -> Any:
-            whole = self.execution(workflow_id)
-            following = command.following
-            if whole is not None and following is not None:
-                following = replace(
-                    following,
-                    consumed_from=whole.consumed,
-                    commands_from=whole.commands,
-                    consumed=whole.last_event_id + 2,
-                )
-                command = replace(command, following=following)
-            return judge(self, draft, workflow_id, command, *rest)
-
-        return both
-
-    from perdure.core import ledger
-
     patches.set(ledger, "foresees", foresees)
-    patches.around(ledger.Ledger, "_judge_both", wrap)
-
-
