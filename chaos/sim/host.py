@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
+from actors.history import History
 from actors.host import Door
 from actors.host import Take as ActorTake
 from actors.inbox import Inbox
@@ -15,8 +16,9 @@ from chaos.sim.process import Frames, Process, ProcessExit, Take
 from perdure.core.batch import Batch
 from perdure.core.boot import Boot
 from perdure.core.commands import AnyCommand
+from perdure.core.ledger import Ledger
 from perdure.core.links import ROOT
-from perdure.store.protocol import Reader, Writer
+from perdure.store.protocol import Opened, Reader, Writer
 
 if TYPE_CHECKING:
     from chaos.sim.world import World
@@ -227,8 +229,9 @@ class ActorProcess(Process):
         if not self._has_begun:
             self._has_begun = True
             self.world.count("start", self.role)
+            if isinstance(actor, History):
+                self._watch_judge(actor)
             actor.on_start()
-            self._watch_judge()
             return
         actor.inbox.is_empty = self.drain()
         actor.on_receive(None)
@@ -240,21 +243,27 @@ class ActorProcess(Process):
         wait_ms = None if until_us is None else max(0, until_us - at_us) // MS_US
         self.actor.stalls.waits(at_us // MS_US - self.world.booted_ms, wait_ms)
 
-    def _watch_judge(self) -> None:
-        """Note what batches of history tell of."""
-        ledger = getattr(self.actor, "_ledger", None)
-        if ledger is None:
-            return
+    def _watch_judge(self, actor: History) -> None:
+        """Note what batches of history tell of, from when it has an epoch on."""
+        go_on = actor._go_on
+
+        def began(opened: Opened) -> None:
+            go_on(opened)
+            actor._ledger.judge = self._watched(actor._ledger)  # type: ignore[method-assign]
+
+        actor._go_on = began  # type: ignore[method-assign]
+
+    def _watched(self, ledger: Ledger) -> Callable[..., Batch]:
         judge, goal = ledger.judge, self.world.goal
 
         def watched(commands: list[AnyCommand], now_ms: int) -> Batch:
-            batch: Batch = judge(commands, now_ms)
+            batch = judge(commands, now_ms)
             self.world.watch_over.judged(commands)
             for name in of_batch(commands, batch.answers):
                 goal(name)
             return batch
 
-        ledger.judge = watched
+        return watched
 
     def next_us(self) -> int | None:
         """When the actor's timer is due."""

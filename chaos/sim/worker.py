@@ -241,7 +241,9 @@ class WorkerProcess(Process):
         return not self._is_quarantine and not self.is_paused
 
     def sessions_now(self) -> Session | None:
-        """The session that it was told it is."""
+        """The session that its leases bear; None before it was told."""
+        if self._session is not None:
+            return self._session
         return None if self._worker is None else self._worker.workflows.hiring.session
 
     def unanswered(self) -> int:
