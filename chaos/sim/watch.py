@@ -4,7 +4,8 @@ somebody could do it, and whether workflows can be run again to the same end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chaos.sim import app
@@ -96,8 +97,10 @@ class Watch:
         activity_id = getattr(record, "activity_id", "")
         session = self._sessions.get((workflow_id, activity_id, grant or 0))
         for worker in self._workers():
-            if session is not None and worker.sessions_now() == session:
-                what = f"{worker.role} lives, and {workflow_id}, {activity_id} ended as if it did not"
+            if session is not None and worker.session_now() == session:
+                what = (
+                    f"{worker.role} lives, and {workflow_id}, {activity_id} ended as if it did not"
+                )
                 self._world.violated(21, what)
 
     # --- looks --------------------------------------------------------------------------
@@ -106,30 +109,7 @@ class Watch:
         if not self._is_calm():
             self._since_ms.clear()
             return
-        seen: set[tuple[str, Any]] = set()
-        room = [worker for worker in self._workers() if worker.is_shared]
-        living = {worker.sessions_now() for worker in self._workers()}
-        executions = self._world.disk.reader().open_state()[1]
-        held: dict[Session | None, int] = {}
-        for execution in executions:
-            for activity in execution.activities.values():
-                if activity.lease is not None:
-                    session = activity.lease.session
-                    held[session] = held.get(session, 0) + 1
-        slots = self._world.plan.knobs.slots
-        is_room = any(held.get(worker.sessions_now(), 0) < slots for worker in room)
-        for execution in executions:
-            for activity in execution.activities.values():
-                name = (execution.workflow_id, activity.activity_id, activity.grant)
-                what = self._undone(activity, living, is_room=is_room)
-                if what:
-                    seen.add((what, name))
-        scheduler: Any = self._world.find(SCHEDULER)
-        for worker in self._workers():
-            session = worker.sessions_now()
-            if session is not None and not worker.is_paused:
-                if session not in scheduler.actor._mind.seats:
-                    seen.add(("waits for work, unknown to the scheduler,", worker.name))
+        seen = {*self._activities(), *self._unknown()}
         now_ms = self._world.loop.now_us // 1_000
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in seen}
         for (what, name), since_ms in self._since_ms.items():
@@ -137,6 +117,29 @@ class Watch:
                 number = 37 if what.startswith("waits") else 22
                 self._world.violated(number, f"{name} {what} for {now_ms - since_ms} ms")
                 return
+
+    def _activities(self) -> Iterator[tuple[str, Any]]:
+        """(what is wrong, name) of each open activity that stands where it should not stay."""
+        executions = self._world.disk.reader().open_state()[1]
+        opened = [(one.workflow_id, it) for one in executions for it in one.activities.values()]
+        held = Counter(it.lease.session for _, it in opened if it.lease is not None)
+        workers = self._workers()
+        living = {worker.session_now() for worker in workers}
+        slots = self._world.plan.knobs.slots
+        is_room = any(it.is_shared and held[it.session_now()] < slots for it in workers)
+        for workflow_id, activity in opened:
+            what = self._undone(activity, living, is_room=is_room)
+            if what:
+                yield what, (workflow_id, activity.activity_id, activity.grant)
+
+    def _unknown(self) -> Iterator[tuple[str, Any]]:
+        """Workers that nobody gives anything to."""
+        scheduler: Any = self._world.find(SCHEDULER)
+        for worker in self._workers():
+            session = worker.session_now()
+            is_there = session is not None and not worker.is_paused
+            if is_there and session not in scheduler.actor._mind.seats:
+                yield "waits for work, unknown to the scheduler,", worker.name
 
     def _is_calm(self) -> bool:
         """Whether the core has been there, and moved, for as long as silence is forgiven."""
@@ -152,9 +155,7 @@ class Watch:
         history: Any = self._world.find(HISTORY)
         return int(history.actor.stalls.sum_ms)
 
-    def _undone(
-        self, activity: Activity, living: set[Session | None], *, is_room: bool
-    ) -> str:
+    def _undone(self, activity: Activity, living: set[Session | None], *, is_room: bool) -> str:
         lease = activity.lease
         now_ms = self._world.history_ms()
         if lease is not None:
@@ -202,5 +203,3 @@ class Watch:
 
     def _workers(self) -> list[WorkerProcess]:
         return [one for one in self._world.processes if isinstance(one, WorkerProcess)]
-
-

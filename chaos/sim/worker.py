@@ -240,7 +240,7 @@ class WorkerProcess(Process):
         """Whether it takes everything, in its turn."""
         return not self._is_quarantine and not self.is_paused
 
-    def sessions_now(self) -> Session | None:
+    def session_now(self) -> Session | None:
         """The session that its leases bear; None before it was told."""
         if self._session is not None:
             return self._session

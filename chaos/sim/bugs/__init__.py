@@ -106,7 +106,7 @@ BANK: dict[Bug, Entry] = {
     Bug.DEAD_LETTERS_LOST: Entry("rq #1461", others.dead_letters_lost),
     Bug.DEAD_LETTERS_STAY: Entry("DBOS py #742", others.dead_letters_stay),
     Bug.EMPTY_ID_ACCEPTED: Entry("DBOS py #759", others.empty_id_accepted),
-    Bug.SESSIONS_FORGOTTEN: Entry("RabbitMQ as a lock (Jepsen)", others.sessions_forgotten),
+    Bug.SESSIONS_FORGOTTEN: Entry("procrastinate #1596", others.sessions_forgotten),
     Bug.UNKNOWN_TOLD_AS_REFUSED: Entry(
         "FoundationDB, commit_unknown_result", history.unknown_told_as_refused
     ),
@@ -116,7 +116,9 @@ BANK: dict[Bug, Entry] = {
     Bug.REPORT_SAID_ONCE: Entry("Restate #5196, libzmq #2037", others.report_said_once),
     Bug.TASK_RUN_TWICE: Entry("kombu #337, Celery #5935", others.task_run_twice),
     Bug.HIRED_FOR_ANOTHER: Entry("DBOS java #491", others.hired_for_another),
-    Bug.STEP_FROM_ANOTHER_PAST: Entry("Kafka, Bufstream 0.1.0 (Jepsen)", attempts.step_from_another_past),
+    Bug.STEP_FROM_ANOTHER_PAST: Entry(
+        "Kafka, Bufstream 0.1.0 (Jepsen)", attempts.step_from_another_past
+    ),
     Bug.FOLLOWED_AT_ANOTHER_TIME: Entry("DBOS py #715", others.followed_at_another_time),
 }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import msgspec
 
 from chaos.sim.bugs.patches import Patches
-from perdure.core import attempt_ends, decide, decide_activity, execution, ledger, lease_table
+from perdure.core import attempt_ends, decide, decide_activity, execution, lease_table, ledger
 from perdure.core.attempt_ends import released, timed_out
 from perdure.core.commands import (
     CompleteActivity,
@@ -15,10 +16,11 @@ from perdure.core.commands import (
     EndLease,
     ExpireLease,
     GrantLease,
+    Hire,
     RecordHeartbeat,
 )
 from perdure.core.facts import Decision, Facts, refuse
-from perdure.core.ids import Address
+from perdure.core.ids import Address, Session
 from perdure.core.records import (
     ActivityRedriven,
     HeartbeatRecorded,
@@ -30,6 +32,7 @@ from perdure.core.state import Activity, Execution, Lease
 from perdure.core.task_queues import TaskQueues
 from perdure.failures import Failure
 from perdure.worker import attempts
+from perdure.worker.replay import Replayer
 
 replace = msgspec.structs.replace
 _TIMEOUTS = ("HeartbeatTimeout", "StartToCloseTimeout")
@@ -141,8 +144,12 @@ def grant_without_guard(patches: Patches) -> None:
         ends = decide_activity.lease_ends(
             activity.options, activity.schedule_to_close_at_ms, facts.now_ms
         )
+        hire = Hire(command.worker_id, command.session or Session("", 0), ())
         found = decide_activity.hired(
-            activity.activity_id, activity.options, _Asker(command), facts  # type: ignore[arg-type]
+            activity.activity_id,
+            activity.options,
+            hire,
+            facts,  # type: ignore[arg-type]
         )
         record = replace(
             found,
@@ -150,20 +157,13 @@ def grant_without_guard(patches: Patches) -> None:
             grant=activity.grant + 1,
             attempt=activity.attempt,
             poll_id=command.poll_id,
+            session=command.session,
             deadline_ms=ends[0],
             attempt_deadline_ms=ends[1],
         )
         return Decision((record,), Done())
 
     patches.item(decide._DECIDERS, GrantLease, grant)
-
-
-class _Asker:
-    """As a Hire."""
-
-    def __init__(self, command: GrantLease) -> None:
-        self.worker_id = command.worker_id
-        self.session = command.session
 
 
 def fold_raises(patches: Patches) -> None:
@@ -303,9 +303,28 @@ def redrive_under_new_key(patches: Patches) -> None:
 
 
 def step_from_another_past(patches: Patches) -> None:
-    """What a workflow did ahead of history counts, although another event came first."""
+    """What a workflow did ahead of history counts, although other events came first."""
 
     def foresees(whole: Execution, command: CompleteActivity, facts: Facts) -> bool:
         return decide_activity._live(whole, facts.address) is not None
 
     patches.set(ledger, "foresees", foresees)
+    patches.set(Replayer, "awaits", property(_Awaited))
+
+
+class _Awaited(str):
+    """The name of whatever activity it is compared with, if a workflow waits for that."""
+
+    _handles: Container[object]
+    __hash__ = str.__hash__
+
+    def __new__(cls, replayer: Replayer) -> _Awaited:
+        made = super().__new__(cls)
+        made._handles = replayer._handles
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return other in self._handles
+
+    def __ne__(self, other: object) -> bool:
+        return other not in self._handles

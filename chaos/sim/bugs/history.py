@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from actors.follower import Follower
@@ -10,11 +11,13 @@ from actors.history import History
 from chaos.sim.bugs.patches import Patches
 from chaos.sim.disk import SimWriter
 from chaos.sim.host import SimHost
-from chaos.sim.process import SIGKILLED, Process
+from chaos.sim.process import SIGKILLED, Killed
 from chaos.sim.world import WALL_MS
 from perdure import errors
 from perdure.store import rules
-from perdure.store.protocol import DiskFailed, NoRoom
+from perdure.store.protocol import DiskFailed, NoRoom, StoreError
+
+LATE_US = 100_000  # After it was killed, a write still reaches the disk.
 
 
 def ack_before_sync(patches: Patches) -> None:
@@ -49,23 +52,25 @@ def failed_sync_retried(patches: Patches) -> None:
 
 
 def epoch_not_checked(patches: Patches) -> None:
-    """A history that was given up for dead wakes and writes: its kill waited for its disk."""
+    """A history that was given up for dead wakes and writes: its kill had waited for its disk."""
 
-    def wrap(end: Any) -> Any:
-        def late(self: Process, code: int) -> None:
-            if self.role != "history" or code != SIGKILLED or not self.is_paused:
-                end(self, code)
-                return
-            zombie = self.paused_until_us + 200_000
-            self.loop.at(zombie, end, self, code)
-            self.exit_code = code
-            root = self.world.root
-            if root.is_alive:
-                root._process_ended(self)
+    def wrap(commit: Any) -> Any:
+        def late(self: SimWriter, change: Any) -> None:
+            def write() -> None:
+                with contextlib.suppress(StoreError):
+                    self._inner.commit(change)
+                    self._world.committed(self._disk.took(change))
+
+            try:
+                commit(self, change)
+            except Killed:
+                if self._disk.newest < change.n:
+                    self._process.loop.after(LATE_US, write)
+                raise
 
         return late
 
-    patches.around(Process, "end", wrap)
+    patches.around(SimWriter, "commit", wrap)
     patches.nothing(rules, "check_link")
     patches.nothing(rules, "check_owner")
 
@@ -78,8 +83,8 @@ def feed_before_commit(patches: Patches) -> None:
             commit = self._writer.commit
 
             def told(change: Any) -> None:
-                self._publish(change.n, change.body, True, now_ms)
-                self._send_late()
+                self._followers.publish(change.n, change.body, now_ms, dead_letters=True)
+                self._followers.send_late()
                 self.flush()
                 commit(change)
 
@@ -166,5 +171,3 @@ def feed_gap_ignored(patches: Patches) -> None:
             self._apply(message.body)
 
     patches.set(Follower, "_on_feed", on_feed)
-
-

@@ -1,4 +1,4 @@
-"""Bugs of those around the writer: scheduler, lease keeper, dead letters, gateway, workers, clients."""
+"""Bugs of those around the writer: projections, gateway, workers, clients."""
 
 from __future__ import annotations
 
@@ -278,5 +278,3 @@ def followed_at_another_time(patches: Patches) -> None:
         return later
 
     patches.around(Activities, "_report", wrap)
-
-
