@@ -146,7 +146,7 @@ class Watch:
         now_ms = self._world.loop.now_us // 1_000
         core = [one for one in self._world.processes if isinstance(one, ActorProcess)]
         names = {one.name for one in core}
-        is_moving = len(core) == len(CORE_ROLES) and not any(one.is_paused for one in core)
+        is_moving = len(core) == len(CORE_ROLES) and all(map(_moves, core))
         if names != self._core or not is_moving:
             self._core, self._changed_ms = names, now_ms
         return now_ms - self._changed_ms > GRACE_MS
@@ -203,3 +203,10 @@ class Watch:
 
     def _workers(self) -> list[WorkerProcess]:
         return [one for one in self._world.processes if isinstance(one, WorkerProcess)]
+
+
+def _moves(process: ActorProcess) -> bool:
+    """Whether it runs, and knows what it must know to do its work."""
+    actor: Any = process.actor
+    knows = actor._epoch if process.role == HISTORY else getattr(actor, "is_loaded", True)
+    return bool(knows) and not process.is_paused

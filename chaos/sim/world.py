@@ -37,7 +37,7 @@ RECENT_MAX = 4_000
 NODE_MS = 300  # Between the end of a node and its next start.
 SETTLE_MS = 4_000
 QUIET_MS = 90_000  # Longer than anything waits to be said again, and all who stand still.
-EVENTS_MAX = 1_000_000
+EVENTS_MAX = 400_000
 LOOK_US = 500 * MS_US
 
 

@@ -60,10 +60,7 @@ def one_attempt_more(patches: Patches) -> None:
         ) -> Decision:
             lenient = replace(activity, attempt=max(1, activity.attempt - 1))
             found: Decision = failed(whole, lenient, failure, facts, news)
-            records = tuple(
-                replace(record, attempt=activity.attempt)  # type: ignore[type-var]
-                for record in found.records
-            )
+            records = tuple(replace(record, attempt=activity.attempt) for record in found.records)
             return Decision(records, found.answer)
 
         return once_more
@@ -149,7 +146,7 @@ def grant_without_guard(patches: Patches) -> None:
             activity.activity_id,
             activity.options,
             hire,
-            facts,  # type: ignore[arg-type]
+            facts,
         )
         record = replace(
             found,

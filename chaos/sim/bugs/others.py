@@ -90,7 +90,7 @@ def hired_for_another(patches: Patches) -> None:
             wrong = Session(session.source, session.ordinal % 2 + 1)
             task = replace(task, hire=replace(task.hire, session=wrong))
             if isinstance(command, commands.CompleteActivity):
-                task = replace(command, following=task)  # type: ignore[assignment]
+                task = replace(command, following=task)
             return Ask(found.n, task)
 
         return other
@@ -198,7 +198,7 @@ def new_request_id(patches: Patches) -> None:
         def renewed(self: outstanding.Round, next_id: Any) -> Any:
             if self._pause_s > outstanding.RETRY_FIRST_S:
                 self._calls = [
-                    replace(call, request_id=f"{call.request_id}+")  # type: ignore[type-var]
+                    replace(call, request_id=f"{call.request_id}+")
                     if isinstance(call, wire.StartWorkflow)
                     else call
                     for call in self._calls
