@@ -150,6 +150,7 @@ class WorkerProcess(Process):
         self.control = SimControlLink(self, boot) if is_local else None
         self.direct: dict[bytes, DirectSocket] = {}  # By whom it leads to.
         self._boot = boot
+        self._booted_ms = world.booted_ms  # Its own machine's, where the node's starts anew.
         self._session = session
         self._is_quarantine = is_quarantine
         self._has_begun = False
@@ -190,7 +191,7 @@ class WorkerProcess(Process):
         world.dial(self.gateway.dealer)
 
     def _clock(self) -> int:
-        return self.here_us() // MS_US - self.world.booted_ms
+        return self.here_us() // MS_US - self._booted_ms
 
     def tell_root(self, parts: Frames) -> None:
         """A frame of the control link."""
@@ -233,7 +234,7 @@ class WorkerProcess(Process):
         next_ms = worker.next_ms()
         if next_ms is None:
             return None
-        return max((next_ms + self.world.booted_ms) * MS_US, self.loop.now_us + SPIN_US)
+        return max((next_ms + self._booted_ms) * MS_US, self.loop.now_us + SPIN_US)
 
     @property
     def is_shared(self) -> bool:

@@ -11,7 +11,7 @@ import sys
 import msgspec
 import pytest
 
-from chaos.sim import command, draw, machine, run, shrink
+from chaos.sim import bank, command, draw, machine, run, shrink
 from chaos.sim.bugs import Bug
 from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step, read, write
 
@@ -127,7 +127,9 @@ def test_a_failing_plan_is_made_small_and_still_fails_in_the_same_way():
 
 
 def test_a_plan_that_fails_is_drawn(capsys, tmp_path):
-    plan = draw.plan_of(5, bug=Bug.LEASES_NOT_REBUILT)
+    seed = bank.search(Bug.LEASES_NOT_REBUILT, 50).seed
+    assert seed is not None
+    plan = draw.plan_of(seed, bug=Bug.LEASES_NOT_REBUILT)
     write(plan, tmp_path / "plan.json")
     assert command.main(["replay", str(tmp_path / "plan.json")]) == 1
     drawn = capsys.readouterr().out
