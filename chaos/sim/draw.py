@@ -90,6 +90,7 @@ def _knobs(draw: random.Random, world: str) -> Knobs:
         store="sqlite" if is_engine and draw.random() < 0.01 else "memory",
         limits=limits,
         client_timeout_ms=draw.choice((5_000, 5_000, 300)),
+        strangers=draw.choice((0, 1)),
     )
 
 

@@ -55,6 +55,7 @@ from perdure.values import is_reference
 # What the whole engine reaches, and in a run of many seeds must.
 ENGINE = frozenset(
     {
+        "a bad request was refused",
         "a batch had more than one command",
         "a commit was about several workflows",
         "a completion was refused as stale",

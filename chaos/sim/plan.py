@@ -110,6 +110,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     store: str = "memory"  # memory, sqlite
     limits: dict[str, int] = {}  # Names of perdure.core.limits, and their values in this run.
     client_timeout_ms: int = 5_000
+    strangers: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from chaos.sim.plan import Fault, Flow, Knobs, NetFault, Plan, Step
 TIME_BOX_S = 120.0
 RATES = ("drop", "twice", "late", "swap")
 # Of these the smallest that still fails is wanted, not production's.
-COUNTS = {"workers": 1, "clients": 1, "external_workers": 0, "pollers": 0}
+COUNTS = {"workers": 1, "clients": 1, "external_workers": 0, "pollers": 0, "strangers": 0}
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 

@@ -118,7 +118,7 @@ class World:
             flows = [flow for flow in self.plan.flows if flow.client == number]
             self.people.append(Submitter(self, f"client-{number}", flows))
         self.people.append(Operator(self))
-        self.people.append(Stranger(self))
+        self.people += [Stranger(self) for _ in range(knobs.strangers)]
         self.people += [Poller(self, number) for number in range(knobs.pollers)]
         for number in range(knobs.external_workers):
             self._external_worker(number)
