@@ -94,7 +94,7 @@ BANK: dict[Bug, Entry] = {
     Bug.RETRIED_TOO_EARLY: Entry("dramatiq #651", attempts.retried_too_early),
     Bug.DEADLINE_OVERSHOT: Entry("tenacity #423", attempts.deadline_overshot),
     Bug.JITTER_ABOVE_CAP: Entry("Agenda #1748", attempts.jitter_above_cap),
-    Bug.JITTER_DRAWN_AGAIN: Entry("durabletask-go #69", attempts.jitter_drawn_again),
+    Bug.JITTER_DRAWN_AGAIN: Entry("a rule of ours, no case known", attempts.jitter_drawn_again),
     Bug.REDRIVE_KEEPS_COUNT: Entry("BullMQ #3555", attempts.redrive_keeps_count),
     Bug.REDRIVE_UNDER_NEW_KEY: Entry("rihanna #84, rq #1227", attempts.redrive_under_new_key),
     Bug.TIMERS_NOT_REBUILT: Entry("dramatiq #527, kombu #533", others.timers_not_rebuilt),

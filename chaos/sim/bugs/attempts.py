@@ -263,7 +263,7 @@ def jitter_drawn_again(patches: Patches) -> None:
 
     def folded(activity: Activity, record: RetryScheduled) -> None:
         fold(activity, record)
-        drawn = hash((record.activity_id, record.grant, record.at_ms)) % 97 / 97
+        drawn = (record.at_ms + record.grant) * 7_919 % 97 / 97
         activity.due_ms = record.at_ms + int(drawn * record.delay_ms)
 
     patches.item(execution._ACTIVITY_FOLDS, RetryScheduled, folded)
