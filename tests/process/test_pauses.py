@@ -42,7 +42,7 @@ def test_what_a_worker_held_when_it_stood_still_is_done_by_the_other_once_its_le
         os.kill(pid, signal.SIGSTOP)
         try:
             held = {key for key, _, of in node.calls() if of == pid}
-            results = [client.result(each, timeout_ms=10_000) for each in ids]
+            results = [client.result(each, timeout_ms=30_000) for each in ids]
         finally:
             os.kill(pid, signal.SIGCONT)
         # The one that hung seemed free, but drew nothing of it to itself again.
