@@ -25,7 +25,7 @@ DATABASE = "perdure.db"
 WITNESS = "witness"
 WITNESS_SLOT_BYTES = 512
 WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the checksum of these.
-FORMATS = (1, 2)
+FORMATS = (1, 2, 3)
 BUSY_MS = 10_000
 _EXECUTION = ", ".join(ExecutionRow._fields)
 

@@ -11,59 +11,26 @@ from __future__ import annotations
 
 import msgspec
 
+from perdure.core.command_base import Command as Command
 from perdure.core.ids import Address, Session
-from perdure.core.records import ActivityOptions, Payload
+from perdure.core.records import Payload
+from perdure.core.start import StartTerms
+from perdure.core.steps import CancelActivity as CancelActivity
+from perdure.core.steps import CancelChild as CancelChild
+from perdure.core.steps import CancelTimer as CancelTimer
+from perdure.core.steps import CancelWorkflowStep as CancelWorkflowStep
+from perdure.core.steps import CompleteWorkflow as CompleteWorkflow
+from perdure.core.steps import ContinueAsNew as ContinueAsNew
+from perdure.core.steps import EndUpdate as EndUpdate
+from perdure.core.steps import FailWorkflow as FailWorkflow
+from perdure.core.steps import RecordMarker as RecordMarker
+from perdure.core.steps import ScheduleActivity as ScheduleActivity
+from perdure.core.steps import SendSignal as SendSignal
+from perdure.core.steps import SetSearchAttributes as SetSearchAttributes
+from perdure.core.steps import StartChild as StartChild
+from perdure.core.steps import StartTimer as StartTimer
+from perdure.core.steps import Step as Step
 from perdure.failures import Failure
-
-
-class Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Something asked of history about one workflow execution."""
-
-
-# --- steps of a workflow ----------------------------------------------------
-class ScheduleActivity(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """Run this activity. The id is unique in the execution."""
-
-    activity_id: str
-    activity_type: str
-    input: Payload | None
-    options: ActivityOptions
-
-
-class StartTimer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """Wake me after `duration_ms`, counted from the commit of this step."""
-
-    timer_id: int
-    duration_ms: int
-
-
-class CancelTimer(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """I no longer wait for this timer."""
-
-    timer_id: int
-
-
-class CancelActivity(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
-    """I no longer wait for this activity: end it, tell its worker, make its token stale."""
-
-    activity_id: str
-
-
-class CompleteWorkflow(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """The workflow function returned."""
-
-    result: Payload | None
-
-
-class FailWorkflow(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
-    """An exception left the workflow function."""
-
-    failure: Failure
-
-
-Step = (
-    ScheduleActivity | StartTimer | CancelTimer | CancelActivity | CompleteWorkflow | FailWorkflow
-)
 
 
 # --- from clients -----------------------------------------------------------
@@ -79,6 +46,7 @@ class StartWorkflow(Command, frozen=True, tag=1):
     input: Payload | None
     request_id: str | None
     digest: bytes
+    terms: StartTerms | None = None
 
 
 class RedriveDeadLetter(Command, frozen=True, tag=2):

@@ -72,12 +72,32 @@ def unseal(token: str, key: bytes) -> Address | None:
         return None
 
 
-def idempotency_key(workflow_id: str, activity_id: str) -> str:
+RUN_MARK = "\x1f"  # No id that people give has a control character.
+
+
+def execution_id(workflow_id: str, run: int) -> str:
+    """What the engine calls run `run` (from 1) of a workflow: of the first it is the id itself."""
+    return workflow_id if run == 1 else f"{workflow_id}{RUN_MARK}{run}"
+
+
+def of_execution(execution_id: str) -> tuple[str, int]:
+    """(workflow_id, run) of an execution."""
+    if RUN_MARK not in execution_id:
+        return execution_id, 1
+    workflow_id, _, run = execution_id.rpartition(RUN_MARK)
+    return workflow_id, int(run)
+
+
+def idempotency_key(execution_id: str, activity_id: str) -> str:
     """The key of an activity's effect: the same on every attempt and after every redrive.
 
-    Injective: a `/`, `%` or `#` inside an id is percent-encoded, so no two pairs share a key.
+    Injective: a `/`, `%` or `#` inside an id is percent-encoded, so no two pairs share a key. The
+    runs of a workflow that continues as new are told apart by `#2`, `#3`, … behind its id.
     """
-    return f"{_escaped(workflow_id)}/{_escaped(activity_id)}"
+    if RUN_MARK in execution_id:
+        workflow_id, run = of_execution(execution_id)
+        return f"{_escaped(workflow_id)}#{run}/{_escaped(activity_id)}"
+    return f"{_escaped(execution_id)}/{_escaped(activity_id)}"
 
 
 def _escaped(part: str) -> str:

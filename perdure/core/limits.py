@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 PROTOCOL_VERSION = 2
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # --- sizes ------------------------------------------------------------------
 REQUEST_BYTES_MAX = 4 * 1024 * 1024

@@ -11,16 +11,15 @@ Unix epoch.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from perdure.core.ids import Session
+from perdure.core.record_base import Count as Count
+from perdure.core.record_base import Payload as Payload
+from perdure.core.record_base import Record as Record
+from perdure.core.start import StartTerms
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
-
-Payload = bytes
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class ActivityOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -34,10 +33,10 @@ class ActivityOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     schedule_to_close_ms: Count = 0
     priority: int = 0
     on_exhausted: str = "park"
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Something that happened to one workflow execution."""
+    # What cancelling it means to the workflow: "try", "wait" or "abandon".
+    cancellation: str = "try"
+    isolation: str = "thread"  # Or "process".
+    grace_ms: Count = 5_000  # From being told to end until it is ended, where it has a process.
 
 
 # --- the workflow -----------------------------------------------------------
@@ -51,6 +50,7 @@ class WorkflowStarted(Record, frozen=True, tag=1):
     input: Payload | None
     request_id: str | None
     digest: bytes
+    terms: StartTerms | None = None  # None: a plain start.
 
 
 class WorkflowCompleted(Record, frozen=True, tag=2):

@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from perdure.core.ids import Session, idempotency_key
+from perdure.core.more import More
 from perdure.core.records import ActivityOptions, Payload
 from perdure.failures import Failure
 
@@ -111,6 +112,7 @@ class Activity(msgspec.Struct, array_like=True):
     dead_ms: int | None = None
     last_end: LastEnd | None = None
     handed_back: str = ""  # Why the last grant came back unrun ("unknown_type", ...), for describe.
+    cancel_requested: str = ""  # "wait" or "abandon", once the workflow gave it up and it goes on.
 
     @property
     def last_failure(self) -> Failure | None:
@@ -163,6 +165,7 @@ class Execution(msgspec.Struct):
     task_due_ms: int = 0
     task_failure: Failure | None = None
     task_reason: str = ""
+    more: More | None = None
     activities: dict[str, Activity] = {}
     timers: dict[int, int] = {}  # timer_id -> due_ms
 

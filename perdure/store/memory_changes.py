@@ -41,7 +41,7 @@ class Stored:
     def bury(self) -> None:
         """Keep of the execution only that its id is taken."""
         tombstone = msgspec.structs.replace(
-            self.bare(), status=Status.REMOVED, task_failure=None, task_reason=""
+            self.bare(), status=Status.REMOVED, task_failure=None, task_reason="", more=None
         )
         self.put(tombstone, _encode_bare(tombstone))
         self.events.clear()

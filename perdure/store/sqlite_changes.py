@@ -33,7 +33,8 @@ _INSERT_EXECUTION = (
 )
 _SET = (
     "last_event_id = ?, last_wake_id = ?, consumed = ?, commands = ?, task_failures = ?,"
-    " task_due_ms = ?, task_failure = ?, task_reason = ? WHERE seq = ?"
+    " task_due_ms = ?, task_failure = ?, task_reason = ?,"
+    " more = ? WHERE seq = ?"
 )
 # What is closed never opens again.
 _UPDATE_OPEN = f"UPDATE executions SET {_SET} AND status = 'Running'"

@@ -22,7 +22,7 @@ OLDEST_CLOSED = (
 )
 _BURY = (
     f"UPDATE executions SET status = '{Status.REMOVED.value}', task_failure = NULL,"
-    " task_reason = '' WHERE seq = ?"
+    " task_reason = '', more = NULL WHERE seq = ?"
 )
 _OLDEST_COMMITS = "SELECT n, at_ms, hash FROM commits ORDER BY n LIMIT ?"
 

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from perdure.core.change import StoredEvent
+from perdure.core.more import More
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
@@ -34,12 +35,14 @@ EXECUTION_COLUMNS = (
     "task_due_ms",
     "task_failure",
     "task_reason",
+    "more",
 )
 # A field without a column would be lost without a word.
 assert Execution.__struct_fields__ == (*EXECUTION_COLUMNS, "activities", "timers")
 
 _STATUS_AT = EXECUTION_COLUMNS.index("status")
 _FAILURE_AT = EXECUTION_COLUMNS.index("task_failure")
+_MORE_AT = EXECUTION_COLUMNS.index("more")
 _STATUSES = {status.value: status for status in Status}
 # The first column is the execution's number in this database.
 _SELECT = f"SELECT seq, {', '.join(EXECUTION_COLUMNS)} FROM executions"
@@ -48,6 +51,7 @@ _SEQ = "(SELECT seq FROM executions WHERE workflow_id = ?)"
 encode = msgspec.msgpack.Encoder().encode
 decode_activity = msgspec.msgpack.Decoder(Activity).decode
 _decode_failure = msgspec.msgpack.Decoder(Failure).decode
+_decode_more = msgspec.msgpack.Decoder(More).decode
 
 Row = tuple[Any, ...]
 
@@ -58,6 +62,8 @@ def execution_of(row: Row) -> Execution:
     fields[_STATUS_AT] = _STATUSES[fields[_STATUS_AT]]
     if fields[_FAILURE_AT] is not None:
         fields[_FAILURE_AT] = _decode_failure(fields[_FAILURE_AT])
+    if fields[_MORE_AT] is not None:
+        fields[_MORE_AT] = _decode_more(fields[_MORE_AT])
     return Execution(*fields)
 
 
@@ -83,6 +89,7 @@ def started_row(seq: int, one: Execution) -> Row:
         one.task_due_ms,
         None if failure is None else encode(failure),
         one.task_reason,
+        None if one.more is None else encode(one.more),
     )
 
 
@@ -98,6 +105,7 @@ def open_row(seq: int, one: Execution) -> Row:
         one.task_due_ms,
         None if failure is None else encode(failure),
         one.task_reason,
+        None if one.more is None else encode(one.more),
         seq,
     )
 

@@ -58,7 +58,8 @@ TABLES = (
         task_failures INTEGER NOT NULL,
         task_due_ms INTEGER NOT NULL,
         task_failure BLOB,
-        task_reason TEXT NOT NULL
+        task_reason TEXT NOT NULL,
+        more BLOB -- Of executions that are more than plain.
     ) STRICT""",
     # What is open is what is Running: recovery reads this range alone. (An index ends in seq.)
     "CREATE INDEX executions_status ON executions (status)",
@@ -105,5 +106,10 @@ def _bury_in_place(connection: apsw.Connection) -> None:
     connection.execute(_VIEW_TOMBSTONES)
 
 
+def _more_than_plain(connection: apsw.Connection) -> None:
+    """To format 3: executions that were started, signalled or held back in other ways."""
+    connection.execute("ALTER TABLE executions ADD COLUMN more BLOB")
+
+
 # From a format to the next: each function is given the connection, within the epoch's transaction.
-UPGRADES: dict[int, Callable[[apsw.Connection], None]] = {1: _bury_in_place}
+UPGRADES: dict[int, Callable[[apsw.Connection], None]] = {1: _bury_in_place, 2: _more_than_plain}

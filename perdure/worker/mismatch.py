@@ -93,6 +93,8 @@ def _command(step: commands.Step) -> str:
         case commands.FailWorkflow():
             failure = step.failure
             return f"FailWorkflow with {failure.type}: {failure.message[:200]}"
+        case _:
+            return type(step).__name__
 
 
 def _line(code: CodeType, instruction: int) -> int:
