@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perdure import activity, errors, workflow
+    from perdure import activity, effects, errors, subprocess, workflow
     from perdure.client import Client
     from perdure.failures import Failure
     from perdure.policy import RetryPolicy, ms
@@ -21,8 +21,10 @@ __all__ = [
     "Failure",
     "RetryPolicy",
     "activity",
+    "effects",
     "errors",
     "ms",
+    "subprocess",
     "workflow",
 ]
 
@@ -32,7 +34,7 @@ _HOMES = {
     "RetryPolicy": "perdure.policy",
     "ms": "perdure.policy",
 }
-_MODULES = frozenset({"activity", "errors", "workflow"})
+_MODULES = frozenset({"activity", "effects", "errors", "subprocess", "workflow"})
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ __all__ = [
     "idempotency_key",
     "info",
     "is_non_retryable",
+    "on_cancel",
     "record_heartbeat",
     "task_token",
 ]
@@ -229,7 +230,15 @@ class ActivityContext:
     thread, and must not block. `details` is the payload that the attempt resumes from.
     """
 
-    __slots__ = ("_cancelled", "_heartbeat", "cancel_reason", "details", "info", "token")
+    __slots__ = (
+        "_cancelled",
+        "_heartbeat",
+        "_listeners",
+        "cancel_reason",
+        "details",
+        "info",
+        "token",
+    )
 
     def __init__(
         self,
@@ -245,6 +254,7 @@ class ActivityContext:
         self.cancel_reason = ""
         self._heartbeat = heartbeat
         self._cancelled = False
+        self._listeners: list[Callable[[str], None]] = []
 
     @property
     def is_cancelled(self) -> bool:
@@ -256,6 +266,25 @@ class ActivityContext:
         if not self._cancelled:
             self.cancel_reason = reason
             self._cancelled = True
+            self._tell()
+
+    def on_cancel(self, listener: Callable[[str], None]) -> None:
+        """Have `listener(reason)` called once, when it is cancelled; at once if it is already.
+
+        It is called in whichever thread cancels, must not block, and must not raise.
+        """
+        self._listeners.append(listener)
+        if self._cancelled:
+            self._tell()
+
+    def _tell(self) -> None:
+        # Perhaps in two threads at once: each listener is taken off the list by one of them.
+        while True:
+            try:
+                listener = self._listeners.pop()
+            except IndexError:
+                return
+            listener(self.cancel_reason)
 
     def heartbeat(self, details: bytes | None) -> None:
         """Hand the newest details on; Cancelled if the attempt no longer counts."""
@@ -350,6 +379,15 @@ def record_heartbeat(details: Any = _NOTHING) -> None:
 def cancelled() -> bool:
     """Whether this attempt is cancelled or no longer counts: its report would be refused."""
     return _context("cancelled").is_cancelled
+
+
+def on_cancel(listener: Callable[[str], None]) -> None:
+    """Have `listener(reason)` called once, when this attempt is cancelled or no longer counts.
+
+    For code that waits for something else and can be woken. It is called in another thread, must
+    not block and must not raise; at once, if the attempt is cancelled already.
+    """
+    _context("on_cancel").on_cancel(listener)
 
 
 def _running() -> tuple[str, int] | None:

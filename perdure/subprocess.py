@@ -1,0 +1,370 @@
+"""Programs as activities: started, watched and ended with the attempt that runs them.
+
+A small guardian process stands between the worker and the program (perdure.guardian), so that no
+process of it survives: not when the attempt is cancelled, not when the program ends and leaves
+children behind, and not when the worker is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import errno
+import marshal
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perdure import activity, exits, guardian, logs, values
+from perdure.errors import FailedPrecondition, InvalidArgument
+from perdure.failures import TEXT_BYTES_MAX, Cancelled, Error, NonRetryable
+from perdure.log_names import LogName
+from perdure.newest_line import NewestLine
+from perdure.policy import DURATION_MS_MAX
+
+OUTPUT_BYTES_MAX = 1024 * 1024
+"""How much of the program's output is returned: of more, the beginning and the end."""
+
+ERROR_BYTES_MAX = 32 * 1024
+DETAILS_BYTES_MAX = TEXT_BYTES_MAX
+# One text of a process's environment, on Linux, its name included.
+VARIABLE_BYTES_MAX = 128 * 1024
+GRACE_MS_DEFAULT = 5_000
+LOOK_MS = 200
+CHUNK = 64 * 1024
+
+Argument = str | bytes | os.PathLike[str]
+
+
+def run(
+    argv: Sequence[Argument],
+    *,
+    heartbeat_file: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    grace_ms: int = GRACE_MS_DEFAULT,
+) -> str:
+    """What the program wrote to its standard output, as text, when it ended with 0.
+
+    In an activity; async code awaits `arun`. The program is started without a shell, in a process
+    group of its own, with nothing on its standard input. Its environment is `env` (this process's
+    by default) with PERDURE_IDEMPOTENCY_KEY, PERDURE_ATTEMPT and PERDURE_HEARTBEAT_DETAILS: the
+    details that an earlier attempt left, a text as it is, anything else as JSON, empty if none.
+
+    While it lives heartbeats are recorded, with the newest whole line that it wrote to
+    `heartbeat_file` as details. When the attempt is cancelled or times out, its process group gets
+    SIGTERM, and after `grace_ms` whatever is left SIGKILL; then Cancelled is raised. What it leaves
+    behind when it ends is ended too.
+
+    Raises Error of type `ExitCode<n>` or `Signal<NAME>` (its details: exit_code, stdout and stderr,
+    cut), NonRetryable `ProgramNotFound` or `ProgramNotExecutable`; InvalidArgument naming the
+    argument; FailedPrecondition outside an activity or on an event loop. Output of more than
+    OUTPUT_BYTES_MAX is cut in the middle, and marked.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _Program(argv, heartbeat_file, env, cwd, grace_ms).run()
+    raise FailedPrecondition(
+        "perdure.subprocess.run would stop the event loop: await perdure.subprocess.arun(…)"
+    )
+
+
+async def arun(
+    argv: Sequence[Argument],
+    *,
+    heartbeat_file: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    grace_ms: int = GRACE_MS_DEFAULT,
+) -> str:
+    """`run` for async activities. Cancelling what awaits it ends the program before it raises."""
+    program = _Program(argv, heartbeat_file, env, cwd, grace_ms)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str] = loop.create_future()
+
+    def work() -> None:
+        try:
+            output = program.run()
+        except BaseException as problem:  # noqa: BLE001 - raised again by whoever awaits
+            loop.call_soon_threadsafe(done.set_exception, problem)
+        else:
+            loop.call_soon_threadsafe(done.set_result, output)
+
+    copied = contextvars.copy_context()
+    threading.Thread(target=copied.run, args=(work,), name="subprocess", daemon=True).start()
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError as problem:
+            cancelled = problem
+            program.cancel()
+    if cancelled is not None:
+        done.exception()  # Looked at: it is not lost, but superseded.
+        raise cancelled
+    return done.result()
+
+
+class _Kept:
+    """The beginning and the end of what is written to a pipe."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._half = bytes_max // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._count = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._count += len(chunk)
+        room = self._half - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    def text(self) -> str:
+        head, tail = bytes(self._head), bytes(self._tail[-self._half :])
+        lost = self._count - len(head) - len(tail)
+        mark = f"\n[... cut, {lost} of {self._count} bytes left out ...]\n" if lost else ""
+        if not mark:
+            return (head + tail).decode(errors="replace")
+        return head.decode(errors="replace") + mark + tail.decode(errors="replace")
+
+
+class _Program:
+    """One run of one program."""
+
+    def __init__(
+        self,
+        argv: Sequence[Argument],
+        heartbeat_file: str | os.PathLike[str] | None,
+        env: Mapping[str, str] | None,
+        cwd: str | os.PathLike[str] | None,
+        grace_ms: int,
+    ) -> None:
+        self._argv = _checked_argv(argv)
+        self._grace_ms = _checked_grace(grace_ms)
+        self._env = _environment(os.environ if env is None else env)
+        self._cwd = None if cwd is None else os.fsencode(cwd)
+        self._lines = None if heartbeat_file is None else NewestLine(Path(heartbeat_file))
+        self._stdout = _Kept(OUTPUT_BYTES_MAX)
+        self._stderr = _Kept(ERROR_BYTES_MAX)
+        self._said = b""
+        self._woken, self._wake = os.pipe()
+        self._ended = False
+        self._lock = threading.Lock()  # The pipe must not be closed under who writes to it.
+        self._cancelled = False
+
+    def cancel(self, _: str = "") -> None:
+        """End the program. From any thread."""
+        with self._lock:
+            self._cancelled = True
+            if not self._ended:
+                os.write(self._wake, b"\0")
+
+    def run(self) -> str:
+        """Start it, look on until nothing of it is left, and say what came of it."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._close)
+            activity.on_cancel(self.cancel)
+            if self._cancelled:
+                raise Cancelled("the attempt was cancelled before the program began")
+            heard, status = os.pipe()
+            closing.callback(os.close, heard)
+            try:
+                child = _start_guardian(status)
+            finally:
+                os.close(status)
+            closing.callback(child.wait)
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                assert pipe is not None
+                # Standard input last: its end makes the guardian end everything.
+                closing.callback(_close_quietly, pipe)
+            self._order(child)
+            self._look_on(child, heard)
+        return self._outcome()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._ended = True
+            os.close(self._woken)
+            os.close(self._wake)
+
+    def _order(self, child: subprocess.Popen[bytes]) -> None:
+        order = marshal.dumps((self._argv, self._env, self._cwd, self._grace_ms))
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # It was killed: what it says shows that.
+            child.stdin.write(len(order).to_bytes(4, "big") + order)
+
+    def _look_on(self, child: subprocess.Popen[bytes], heard: int) -> None:
+        """Read and beat until all pipes are at their end: nothing that writes to them is left."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        sinks = {child.stdout.fileno(): self._stdout.add, child.stderr.fileno(): self._stderr.add}
+        sinks[heard] = self._hear
+        poll = select.poll()
+        for fd in (*sinks, self._woken):
+            poll.register(fd, select.POLLIN)
+        while sinks:
+            # When the guardian is gone, so is all of the program: nothing more will be written.
+            ripe = [fd for fd, _ in poll.poll(LOOK_MS if heard in sinks else 0)]
+            if not ripe and heard not in sinks:
+                break
+            for fd in ripe:
+                if fd == self._woken:
+                    poll.unregister(fd)
+                    with contextlib.suppress(BrokenPipeError):  # It has just ended by itself.
+                        child.stdin.write(guardian.TERMINATE)
+                    continue
+                chunk = os.read(fd, CHUNK)
+                if chunk:
+                    sinks[fd](chunk)
+                else:
+                    poll.unregister(fd)
+                    del sinks[fd]
+            self._beat()
+        self._beat()  # The newest line goes with the report of a failure.
+
+    def _hear(self, chunk: bytes) -> None:
+        self._said += chunk
+
+    def _beat(self) -> None:
+        if self._cancelled:
+            return
+        line = None if self._lines is None else self._lines.take()
+        try:
+            if line is None:
+                activity.record_heartbeat()
+            else:
+                activity.record_heartbeat(line)
+        except Cancelled:
+            return  # `cancel` is called for that.
+
+    def _outcome(self) -> str:
+        said = dict(line.split(b" ", 1) for line in self._said.splitlines())
+        if b"failed" in said:
+            stage, number = said[b"failed"].split()
+            raise self._not_started(stage.decode(), int(number))
+        if int(said.get(b"left", 0)):
+            logs.logger().error(
+                LogName.SUBPROCESS_LEFT, program=self._shown, left=int(said[b"left"])
+            )
+        if b"ended" not in said:
+            if b"started" in said:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(int(said[b"started"]), signal.SIGKILL)
+            raise Error("GuardianDied", f"the process that watches {self._shown} was killed")
+        returncode = int(said[b"ended"])
+        if returncode == 0:
+            return self._stdout.text()
+        if self._cancelled:
+            raise Cancelled(f"the attempt was cancelled; {self._shown} was ended")
+        raise self._failed(returncode)
+
+    @property
+    def _shown(self) -> str:
+        return os.fsdecode(self._argv[0])
+
+    def _failed(self, returncode: int) -> Error:
+        stderr = self._stderr.text()
+        last = stderr.rstrip().rpartition("\n")[2][:500]
+        message = f"{self._shown} {exits.describe(returncode)}" + (f": {last}" if last else "")
+        tail = self._stdout.text()[-ERROR_BYTES_MAX // 4 :]
+        details = {"exit_code": returncode, "stdout": tail, "stderr": stderr}
+        return Error(exits.failure_type(returncode), message, details=details)
+
+    def _not_started(self, stage: str, number: int) -> Exception:
+        reason = os.strerror(number)
+        if stage == guardian.STAGE_DIRECTORY:
+            where = "" if self._cwd is None else os.fsdecode(self._cwd)
+            return InvalidArgument(f"cwd: {where}: {reason}", field="cwd")
+        if number in (errno.ENOENT, errno.ENOTDIR):
+            text = f"there is no program {self._shown} (or the interpreter that it names)"
+            return NonRetryable("ProgramNotFound", text)
+        if number in (errno.EACCES, errno.ENOEXEC, errno.EPERM):
+            return NonRetryable("ProgramNotExecutable", f"{self._shown}: {reason}")
+        return Error("ProgramNotStarted", f"{self._shown}: {reason}")
+
+
+def _start_guardian(status: int) -> subprocess.Popen[bytes]:
+    # Isolated and without site: what the environment or the application bring is not its business.
+    command = [sys.executable, "-I", "-S", guardian.__file__, str(status), str(os.getpid())]
+    return subprocess.Popen(
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(status,),
+        # Ctrl-C at a terminal is for the node, which ends us in order.
+        start_new_session=True,
+    )
+
+
+def _close_quietly(pipe: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        pipe.close()
+
+
+# --- what the program is given --------------------------------------------------------
+def _checked_argv(argv: object) -> list[bytes]:
+    if isinstance(argv, (str, bytes)) or not isinstance(argv, Sequence):
+        raise InvalidArgument(
+            "argv must be a list of the program and its arguments (there is no shell)", field="argv"
+        )
+    if not argv:
+        raise InvalidArgument("argv must name a program", field="argv")
+    encoded: list[bytes] = []
+    for i, argument in enumerate(argv):
+        if not isinstance(argument, (str, bytes, os.PathLike)):
+            raise InvalidArgument(f"argv[{i}] must be a text, not {argument!r:.80}", field="argv")
+        encoded.append(os.fsencode(argument))
+        if b"\0" in encoded[i]:
+            raise InvalidArgument(f"argv[{i}] has a NUL in it", field="argv")
+    return encoded
+
+
+def _checked_grace(grace_ms: object) -> int:
+    if type(grace_ms) is not int or not 0 <= grace_ms <= DURATION_MS_MAX:
+        raise InvalidArgument(
+            f"grace_ms must be whole milliseconds from 0 to {DURATION_MS_MAX}, "
+            f"not {grace_ms!r:.80}",
+            field="grace_ms",
+        )
+    return grace_ms
+
+
+def _environment(env: Mapping[Any, Any]) -> dict[bytes, bytes]:
+    details = activity.heartbeat_details()
+    if details is not None and not isinstance(details, str):
+        details = values.to_json(values.encode(details)).decode()
+    ours = {
+        "PERDURE_IDEMPOTENCY_KEY": activity.idempotency_key(),
+        "PERDURE_ATTEMPT": str(activity.attempt()),
+        "PERDURE_HEARTBEAT_DETAILS": details or "",
+    }
+    encoded: dict[bytes, bytes] = {}
+    for name, value in {**env, **ours}.items():
+        where = name if name in ours else f"env[{name!r}]"
+        if not isinstance(name, (str, bytes)) or not isinstance(value, (str, bytes)):
+            raise InvalidArgument(f"{where} must be a text, not {value!r:.80}", field="env")
+        key, text = os.fsencode(name), os.fsencode(value)
+        if b"\0" in key + text or b"=" in key or not key:
+            raise InvalidArgument(f"{where}: no environment can hold that", field="env")
+        if len(key) + len(text) + 2 > VARIABLE_BYTES_MAX:
+            raise InvalidArgument(
+                f"{where} is longer than {VARIABLE_BYTES_MAX} bytes, the most that an environment "
+                "can hold",
+                field="env",
+            )
+        encoded[key] = text
+    return encoded
