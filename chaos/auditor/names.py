@@ -29,7 +29,16 @@ class Kind(NamedTuple):
 KINDS: dict[int, Kind] = {
     1: Kind(
         "WorkflowStarted",
-        ("event_id", "at_ms", "workflow_type", "task_queue", "input", "request_id", "digest"),
+        (
+            "event_id",
+            "at_ms",
+            "workflow_type",
+            "task_queue",
+            "input",
+            "request_id",
+            "digest",
+            "terms",
+        ),
         7,
         payload=5,
     ),
@@ -181,6 +190,9 @@ OPTIONS = (
     "schedule_to_close_ms",
     "priority",
     "on_exhausted",
+    "cancellation",
+    "isolation",
+    "grace_ms",
 )
 POLICY = (
     "initial_ms",
@@ -218,6 +230,7 @@ ACTIVITY = (
     "dead_ms",
     "last_end",
     "handed_back",
+    "cancel_requested",
 )
 LEASE = (
     "worker_id",

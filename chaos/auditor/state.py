@@ -25,6 +25,7 @@ class Activity:
         "activity_type",
         "attempt",
         "beat",
+        "cancel_requested",
         "dead_ms",
         "deaths_in_a_row",
         "details",
@@ -82,6 +83,7 @@ class Activity:
         self.dead_ms: int | None = None
         self.last_end: list[Any] | None = None  # generation, grant, how, state
         self.handed_back = ""
+        self.cancel_requested = ""
         self.grants: list[Grant] = []
 
     # Of the options: retry, task_queue, start_to_close, heartbeat, schedule_to_start, to_close, …

@@ -183,7 +183,7 @@ def test_a_workflow_is_in_the_tables_and_not_in_the_log(damage):
     damage.sql(
         "INSERT INTO executions SELECT 1000, 'w-new', workflow_type, task_queue, started_ms,"
         " request_id, digest, shard, status, closed_ms, last_event_id, last_wake_id, consumed,"
-        " commands, task_failures, task_due_ms, task_failure, task_reason"
+        " commands, task_failures, task_due_ms, task_failure, task_reason, more"
         " FROM executions WHERE workflow_id = 'w-plain'"
     )
     damage.breaks(11)

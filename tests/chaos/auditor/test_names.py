@@ -61,7 +61,7 @@ def test_every_field_of_the_other_structures_is_known(known, kind):
 
 def test_the_auditor_keeps_every_field_of_an_activity_and_of_an_execution():
     assert set(names.ACTIVITY) <= set(Activity.__slots__)
-    known = {*ExecutionRow._fields, "shard", "activities", "timers"}
+    known = {*ExecutionRow._fields, "shard", "more", "activities", "timers"}
     assert set(state.Execution.__struct_fields__) == known
 
 
