@@ -68,6 +68,9 @@ class Options:
     task_queue: str | None = None
     priority: int | None = None
     on_exhausted: str | None = None
+    cancellation: str | None = None
+    isolation: str | None = None
+    grace_ms: int | None = None
 
     def __post_init__(self) -> None:
         if self.retry is not None and not isinstance(self.retry, RetryPolicy):
@@ -80,7 +83,8 @@ class Options:
             check_name("task_queue", self.task_queue)
         if self.priority is not None:
             _check_priority(self.priority)
-        _check_on_exhausted(self.on_exhausted)
+        for field, allowed in _CHOICES.items():
+            _check_choice(field, getattr(self, field), allowed)
 
     def under(self, over: Options) -> Options:
         """These options, and in their place, field by field, what `over` says."""
@@ -117,15 +121,19 @@ def _check_priority(value: object) -> None:
         )
 
 
-def _check_on_exhausted(value: object) -> None:
-    if value is None or value == "park":
-        return
-    text = 'on_exhausted must be "park"'
-    if value == "fail":
-        text = (
-            'on_exhausted="fail" is not there yet: an activity that runs out of retries is parked'
+_CHOICES = {
+    "on_exhausted": ("park", "fail"),
+    "cancellation": ("try", "wait", "abandon"),
+    "isolation": ("thread", "process"),
+}
+
+
+def _check_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        *others, last = (f'"{choice}"' for choice in allowed)
+        raise InvalidArgument(
+            f"{field} must be {', '.join(others)} or {last}, not {value!r:.80}", field=field
         )
-    raise InvalidArgument(text, field="on_exhausted")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,6 +166,9 @@ def define(
     task_queue: str | None = None,
     priority: int | None = None,
     on_exhausted: str | None = None,
+    cancellation: str | None = None,
+    isolation: str | None = None,
+    grace_ms: int | None = None,
 ) -> Callable[[Function], Function]: ...
 
 

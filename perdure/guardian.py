@@ -3,16 +3,17 @@
 Run as a script of its own, with the standard library only (see perdure.subprocess, which starts it
 and reads what it says):
 
-    python -I -S guardian.py STATUS_FD PARENT_PID
+    python -I -S guardian.py STATUS_FD PARENT_PID [FD …]
 
 It is the program's parent and, where the system can do that, the one to whom every orphan below it
 falls: a grandchild that leaves its process group or session stays in reach. It ends them all when
 the program ends, when it is told so, and when its own parent is gone, however that died.
 
 Standard input brings one order (4 bytes of length, then a marshalled tuple: argv, environment,
-directory, grace in ms), later the byte T: terminate. Its end means that the worker is gone. To the
-status descriptor go lines: `started PID`, or `failed STAGE ERRNO`; then `ended RETURNCODE` (as
-subprocess has it: -n is signal n) and `left N`, how many processes could not be ended.
+directory), later perhaps the word to terminate it, with the grace that it has. Its end means that
+the worker is gone. To the status descriptor go lines: `started PID`, or `failed STAGE ERRNO`; then
+`ended RETURNCODE` (as subprocess has it: -n is signal n) and `left N`, how many processes could not
+be ended. The other descriptors are the program's to inherit.
 """
 
 from __future__ import annotations
@@ -28,12 +29,28 @@ from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TERMINATE = b"T"
+TERMINATE_BYTES = 9
 STAGE_DIRECTORY, STAGE_PROGRAM = "cwd", "program"
+GRACE_MS_DEFAULT = 5_000  # Of a guardian that is itself told to terminate.
 LOOK_MS = 20
 PARENT_LOOK_MS = 250
 # Processes that can't be ended (another user's, or stuck in the kernel) are not waited for longer.
 ENDING_MS_MAX = 5_000
 EXIT_NO_ORDER = 1
+
+
+Order = tuple[list[bytes], dict[bytes, bytes], bytes | None]
+
+
+def order_of(order: Order) -> bytes:
+    """What the guardian reads first."""
+    data = marshal.dumps(order)
+    return len(data).to_bytes(4, "big") + data
+
+
+def terminate(grace_ms: int) -> bytes:
+    """SIGTERM now, SIGKILL after that time."""
+    return TERMINATE + grace_ms.to_bytes(8, "big")
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -43,10 +60,9 @@ def _prctl(option: int, value: int) -> bool:
         return False
 
 
-def _read_order() -> tuple[list[bytes], dict[bytes, bytes], bytes | None, int]:
+def _read_order() -> Order:
     head = _read_exactly(4)
-    order: tuple[list[bytes], dict[bytes, bytes], bytes | None, int]
-    order = marshal.loads(_read_exactly(int.from_bytes(head, "big")))
+    order: Order = marshal.loads(_read_exactly(int.from_bytes(head, "big")))
     return order
 
 
@@ -60,10 +76,9 @@ def _read_exactly(count: int) -> bytes:
     return read
 
 
-def _become(
-    argv: list[bytes], env: dict[bytes, bytes], cwd: bytes | None, failed: int, parent: int
-) -> NoReturn:
+def _become(order: Order, failed: int, parent: int) -> NoReturn:
     """In the child: the program itself, in a process group of its own."""
+    argv, env, cwd = order
     stage = STAGE_DIRECTORY
     try:
         os.setpgid(0, 0)
@@ -95,6 +110,7 @@ class _Guardian:
         self._program = 0
         self._returncode: int | None = None
         self._told = False
+        self._grace_ms = GRACE_MS_DEFAULT
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
         self._wake, wake = os.pipe()
@@ -115,14 +131,15 @@ class _Guardian:
         except OSError:
             self._told = True  # Nobody reads: the worker is gone, and its end comes next.
 
-    def start(self, argv: list[bytes], env: dict[bytes, bytes], cwd: bytes | None) -> bool:
+    def start(self, order: Order, fds: list[int]) -> bool:
         """Start the program; False, and said, where it can't be."""
         heard, failed = os.pipe()
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(argv, env, cwd, failed, me)
-        os.close(failed)
+            _become(order, failed, me)
+        for fd in (failed, *fds):
+            os.close(fd)
         # What the program writes is the worker's to read, until the last writer is gone.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
@@ -137,7 +154,7 @@ class _Guardian:
         self._say(f"started {pid}")
         return True
 
-    def watch(self, grace_ms: int) -> None:
+    def watch(self) -> None:
         """Until nothing of the program is left."""
         kill_at: float | None = None
         while self._reap():
@@ -157,12 +174,14 @@ class _Guardian:
             if os.getppid() != self._parent:
                 break
             if 0 in ripe:
-                if os.read(0, 1) != TERMINATE:
+                word = os.read(0, TERMINATE_BYTES)
+                if word[:1] != TERMINATE:
                     break
                 self._told = True
+                self._grace_ms = int.from_bytes(word[1:], "big")
             if self._told and kill_at is None:
                 self._signal_group(signal.SIGTERM)
-                kill_at = time.monotonic() + grace_ms / 1000
+                kill_at = time.monotonic() + self._grace_ms / 1000
         left = self._end_all()
         self._say(f"ended {-signal.SIGKILL if self._returncode is None else self._returncode}")
         self._say(f"left {left}")
@@ -237,12 +256,11 @@ def _descendants(root: int) -> list[int]:
 
 def main() -> None:
     """Guard one program."""
-    status, parent = int(sys.argv[1]), int(sys.argv[2])
+    status, parent, *fds = map(int, sys.argv[1:])
     os.set_inheritable(status, False)
-    argv, env, cwd, grace_ms = _read_order()
     guardian = _Guardian(status, parent)
-    if guardian.start(argv, env, cwd):
-        guardian.watch(grace_ms)
+    if guardian.start(_read_order(), fds):
+        guardian.watch()
 
 
 if __name__ == "__main__":

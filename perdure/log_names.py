@@ -61,6 +61,6 @@ class LogName(StrEnum):
     WORKER_TASK_EXIT = (
         "worker.task_exit"  # A task on the activities' loop raised SystemExit or such.
     )
-    SUBPROCESS_LEFT = "subprocess.left"  # Processes of a program could not be ended.
+    PROCESS_LEFT = "process.left"  # Processes that an activity had started could not be ended.
     WORKER_WORKFLOW_FAILED = "worker.workflow_failed"  # A workflow task did not work out.
     WORKER_WORKFLOW_BLOCKED = "worker.workflow_blocked"

@@ -11,21 +11,17 @@ import asyncio
 import contextlib
 import contextvars
 import errno
-import marshal
 import os
 import select
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure import activity, exits, guardian, logs, values
+from perdure import activity, exits, guardian, values
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.failures import TEXT_BYTES_MAX, Cancelled, Error, NonRetryable
-from perdure.log_names import LogName
+from perdure.guarded import Guarded, NotStarted
 from perdure.newest_line import NewestLine
 from perdure.policy import DURATION_MS_MAX
 
@@ -157,7 +153,6 @@ class _Program:
         self._lines = None if heartbeat_file is None else NewestLine(Path(heartbeat_file))
         self._stdout = _Kept(OUTPUT_BYTES_MAX)
         self._stderr = _Kept(ERROR_BYTES_MAX)
-        self._said = b""
         self._woken, self._wake = os.pipe()
         self._ended = False
         self._lock = threading.Lock()  # The pipe must not be closed under who writes to it.
@@ -177,20 +172,14 @@ class _Program:
             activity.on_cancel(self.cancel)
             if self._cancelled:
                 raise Cancelled("the attempt was cancelled before the program began")
-            heard, status = os.pipe()
-            closing.callback(os.close, heard)
+            guarded = Guarded(self._argv, self._env, self._cwd, captures=True)
+            closing.callback(guarded.close)
+            self._look_on(guarded)
             try:
-                child = _start_guardian(status)
-            finally:
-                os.close(status)
-            closing.callback(child.wait)
-            for pipe in (child.stdin, child.stdout, child.stderr):
-                assert pipe is not None
-                # Standard input last: its end makes the guardian end everything.
-                closing.callback(_close_quietly, pipe)
-            self._order(child)
-            self._look_on(child, heard)
-        return self._outcome()
+                returncode = guarded.ended()
+            except NotStarted as problem:
+                raise self._not_started(problem) from None
+        return self._outcome(returncode)
 
     def _close(self) -> None:
         with self._lock:
@@ -198,44 +187,33 @@ class _Program:
             os.close(self._woken)
             os.close(self._wake)
 
-    def _order(self, child: subprocess.Popen[bytes]) -> None:
-        order = marshal.dumps((self._argv, self._env, self._cwd, self._grace_ms))
-        assert child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # It was killed: what it says shows that.
-            child.stdin.write(len(order).to_bytes(4, "big") + order)
-
-    def _look_on(self, child: subprocess.Popen[bytes], heard: int) -> None:
-        """Read and beat until all pipes are at their end: nothing that writes to them is left."""
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
-        sinks = {child.stdout.fileno(): self._stdout.add, child.stderr.fileno(): self._stderr.add}
-        sinks[heard] = self._hear
+    def _look_on(self, guarded: Guarded) -> None:
+        """Read and beat until the guardian and all pipes are at their end."""
+        sinks = {guarded.stdout.fileno(): self._stdout, guarded.stderr.fileno(): self._stderr}
         poll = select.poll()
-        for fd in (*sinks, self._woken):
+        for fd in (*sinks, guarded.status, self._woken):
             poll.register(fd, select.POLLIN)
-        while sinks:
+        guards = True
+        while guards or sinks:
             # When the guardian is gone, so is all of the program: nothing more will be written.
-            ripe = [fd for fd, _ in poll.poll(LOOK_MS if heard in sinks else 0)]
-            if not ripe and heard not in sinks:
+            ripe = [fd for fd, _ in poll.poll(LOOK_MS if guards else 0)]
+            if not ripe and not guards:
                 break
             for fd in ripe:
                 if fd == self._woken:
                     poll.unregister(fd)
-                    with contextlib.suppress(BrokenPipeError):  # It has just ended by itself.
-                        child.stdin.write(guardian.TERMINATE)
-                    continue
-                chunk = os.read(fd, CHUNK)
-                if chunk:
-                    sinks[fd](chunk)
+                    guarded.terminate(self._grace_ms)
+                elif fd == guarded.status:
+                    guards = guarded.hear()
+                    if not guards:
+                        poll.unregister(fd)
+                elif chunk := os.read(fd, CHUNK):
+                    sinks[fd].add(chunk)
                 else:
                     poll.unregister(fd)
                     del sinks[fd]
             self._beat()
         self._beat()  # The newest line goes with the report of a failure.
-
-    def _hear(self, chunk: bytes) -> None:
-        self._said += chunk
 
     def _beat(self) -> None:
         if self._cancelled:
@@ -249,25 +227,13 @@ class _Program:
         except Cancelled:
             return  # `cancel` is called for that.
 
-    def _outcome(self) -> str:
-        said = dict(line.split(b" ", 1) for line in self._said.splitlines())
-        if b"failed" in said:
-            stage, number = said[b"failed"].split()
-            raise self._not_started(stage.decode(), int(number))
-        if int(said.get(b"left", 0)):
-            logs.logger().error(
-                LogName.SUBPROCESS_LEFT, program=self._shown, left=int(said[b"left"])
-            )
-        if b"ended" not in said:
-            if b"started" in said:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(int(said[b"started"]), signal.SIGKILL)
-            raise Error("GuardianDied", f"the process that watches {self._shown} was killed")
-        returncode = int(said[b"ended"])
+    def _outcome(self, returncode: int | None) -> str:
         if returncode == 0:
             return self._stdout.text()
         if self._cancelled:
             raise Cancelled(f"the attempt was cancelled; {self._shown} was ended")
+        if returncode is None:
+            raise Error("GuardianDied", f"the process that watches {self._shown} was killed")
         raise self._failed(returncode)
 
     @property
@@ -282,9 +248,10 @@ class _Program:
         details = {"exit_code": returncode, "stdout": tail, "stderr": stderr}
         return Error(exits.failure_type(returncode), message, details=details)
 
-    def _not_started(self, stage: str, number: int) -> Exception:
+    def _not_started(self, problem: NotStarted) -> Exception:
+        number = problem.errno
         reason = os.strerror(number)
-        if stage == guardian.STAGE_DIRECTORY:
+        if problem.stage == guardian.STAGE_DIRECTORY:
             where = "" if self._cwd is None else os.fsdecode(self._cwd)
             return InvalidArgument(f"cwd: {where}: {reason}", field="cwd")
         if number in (errno.ENOENT, errno.ENOTDIR):
@@ -293,26 +260,6 @@ class _Program:
         if number in (errno.EACCES, errno.ENOEXEC, errno.EPERM):
             return NonRetryable("ProgramNotExecutable", f"{self._shown}: {reason}")
         return Error("ProgramNotStarted", f"{self._shown}: {reason}")
-
-
-def _start_guardian(status: int) -> subprocess.Popen[bytes]:
-    # Isolated and without site: what the environment or the application bring is not its business.
-    command = [sys.executable, "-I", "-S", guardian.__file__, str(status), str(os.getpid())]
-    return subprocess.Popen(
-        command,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(status,),
-        # Ctrl-C at a terminal is for the node, which ends us in order.
-        start_new_session=True,
-    )
-
-
-def _close_quietly(pipe: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        pipe.close()
 
 
 # --- what the program is given --------------------------------------------------------

@@ -260,6 +260,9 @@ def start_activity(
     task_queue: str | None = None,
     priority: int | None = None,
     on_exhausted: str | None = None,
+    cancellation: str | None = None,
+    isolation: str | None = None,
+    grace_ms: int | None = None,
     **kwargs: Any,
 ) -> ActivityHandle[Result]: ...
 
@@ -278,6 +281,9 @@ def start_activity(
     task_queue: str | None = None,
     priority: int | None = None,
     on_exhausted: str | None = None,
+    cancellation: str | None = None,
+    isolation: str | None = None,
+    grace_ms: int | None = None,
     **kwargs: Any,
 ) -> ActivityHandle[Result]: ...
 
@@ -296,6 +302,9 @@ def start_activity(
     task_queue: str | None = None,
     priority: int | None = None,
     on_exhausted: str | None = None,
+    cancellation: str | None = None,
+    isolation: str | None = None,
+    grace_ms: int | None = None,
     **kwargs: Any,
 ) -> ActivityHandle[Any]: ...
 
@@ -313,6 +322,9 @@ def start_activity(
     task_queue: str | None = None,
     priority: int | None = None,
     on_exhausted: str | None = None,
+    cancellation: str | None = None,
+    isolation: str | None = None,
+    grace_ms: int | None = None,
     **kwargs: Any,
 ) -> ActivityHandle[Any]:
     """Schedule an activity, a defined function or a name, now; the handle is awaited when it suits.
@@ -336,6 +348,9 @@ def start_activity(
         task_queue,
         priority,
         on_exhausted,
+        cancellation,
+        isolation,
+        grace_ms,
     )
     options = None
     if said != _NOTHING_SAID:
@@ -348,6 +363,9 @@ def start_activity(
             task_queue=task_queue,
             priority=priority,
             on_exhausted=on_exhausted,
+            cancellation=cancellation,
+            isolation=isolation,
+            grace_ms=grace_ms,
         )
     return runtime.start_activity(target, args, kwargs, activity_id, options)
 

@@ -168,7 +168,9 @@ def _failed(fold: Place, workflow: Workflow, record: Record) -> None:
         if attempt != activity.attempt:
             text = f"attempt {attempt} failed, {activity.attempt} is the one that runs"
             fold.wrong(workflow, 19, activity_id, text)
-        if not _ends(activity, failure, at_ms) and not retries.is_final(activity, failure):
+        exhausted = activity.options[7] == "fail" and attempt >= activity.max_attempts
+        final = exhausted or retries.is_final(activity, failure)
+        if not _ends(activity, failure, at_ms) and not final:
             text = f"{failure.get('type')} closed it, and is neither final nor a deadline"
             fold.wrong(workflow, 20, activity_id, text)
     elif not _ends(activity, failure, at_ms):

@@ -41,6 +41,8 @@ def failed(
     if failure.non_retryable or matches_non_retryable(policy, failure):
         return Decision(closed(execution, activity, failure, facts), Done(DROPPED))
     if activity.attempt >= policy.max_attempts:
+        if activity.options.on_exhausted == "fail":
+            return Decision(closed(execution, activity, failure, facts), Done(DROPPED))
         dead = _dead_lettered(execution, activity, failure, facts, news)
         return Decision((dead,), Done(ActivityState.DEAD_LETTERED.value))
     delay_ms = _delay_ms(activity, failure, facts)

@@ -301,6 +301,9 @@ class Replayer:
             said.schedule_to_close_ms or 0,
             said.priority or 0,
             said.on_exhausted or "park",
+            said.cancellation or "try",
+            said.isolation or "thread",
+            _GRACE_MS if said.grace_ms is None else said.grace_ms,
         )
 
     def cancel_activity(self, handle: workflow.ActivityHandle[Any]) -> None:
@@ -328,6 +331,7 @@ def _failed(handle: workflow.ActivityHandle[Any], failure: Failure) -> workflow.
 
 
 _NOTHING_SAID = activity.Options()
+_GRACE_MS = records.ActivityOptions(_DEFAULT_RETRY).grace_ms
 _TWO_EVENTS = (records.ActivityTaskCompleted, records.ActivityTaskFailed)
 _CANCELLED = (records.ActivityTaskCancelled, records.TimerCancelled)
 # What is not named here is informational: a replay has no use for it.

@@ -79,8 +79,10 @@ def test_a_duration_that_can_not_be_is_refused_where_it_is_built_naming_the_fiel
         ("task_queue", "", "task_queue"),
         ("priority", True, "whole number"),
         ("priority", 1.0, "whole number"),
-        ("on_exhausted", "fail", "not there yet"),
-        ("on_exhausted", "die", "park"),
+        ("on_exhausted", "die", '"park" or "fail"'),
+        ("cancellation", "now", '"try", "wait" or "abandon"'),
+        ("isolation", "container", '"thread" or "process"'),
+        ("grace_ms", -1, "grace_ms"),
     ],
 )
 def test_an_option_that_can_not_be_is_refused_naming_the_field(field, value, text):
