@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from perdure import activity, values, workflow
@@ -26,9 +26,13 @@ from perdure.worker.loop import Evicted, Loop
 from perdure.workflow import NonDeterminism
 
 _DEFAULT_RETRY = RetryPolicy()
-# Frames of these are not where a workflow's author issued a command.
-_INTERNAL = (__file__, workflow.__file__, sys.modules[Loop.__module__].__file__ or "")
-_ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
+# Frames of these folders are not where a workflow's author issued a command.
+_INTERNAL = tuple(
+    (file or "").rpartition("/")[0] + "/"
+    for file in (__file__, workflow.__file__, asyncio.__file__)
+)
+# What the loop itself runs, a timer for instance, has no line of the author's.
+_EDGE = Loop.run_until_idle.__code__
 
 Issued = tuple[commands.Step, CodeType | None, int]
 
@@ -217,14 +221,13 @@ class Replayer:
         self.commands += 1
 
     def _issue_here(self, step: commands.Step) -> None:
-        frame = sys._getframe(2)
-        while frame.f_code.co_filename in _INTERNAL or frame.f_code.co_filename.startswith(
-            _ASYNCIO
-        ):
-            if frame.f_back is None:
-                break
-            frame = frame.f_back
-        self._issue(step, frame.f_code, frame.f_lasti)
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+            frame = None if frame.f_code is _EDGE else frame.f_back
+        if frame is None:
+            self._issue(step, None, 0)
+        else:
+            self._issue(step, frame.f_code, frame.f_lasti)
 
     # --- for the workflow's code (workflow.Runtime, and the loop's timers) ----------
     @property
