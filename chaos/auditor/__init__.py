@@ -24,7 +24,7 @@ import msgspec
 from chaos.auditor import histories as client_histories
 from chaos.auditor import ledgers as effect_ledgers
 from chaos.auditor import sqlite
-from chaos.auditor.coverage import COVERAGE
+from chaos.auditor.coverage import COVERAGE, NO_HISTORY, NO_LEDGER
 from chaos.auditor.effects import LedgerCheck
 from chaos.auditor.findings import AuditReport, Findings, Operations, Violation
 from chaos.auditor.fold import Fold
@@ -114,12 +114,12 @@ class Auditor:
         by_ledger = LedgerCheck(found, fold, key, removed, rekeyed_ms)
         by_ledger.run(list(ledgers))
         if not ledgers:
-            found.note("invariants 38 to 40 and 42: no ledger was given")
+            found.note(NO_LEDGER)
         operations = Operations()
         if histories:
             operations = HistoryCheck(found, fold, log.n, present).run(histories)
         else:
-            found.note("invariants 5, 7, 8 and 14: no client history was given")
+            found.note(NO_HISTORY)
         if settled:
             self._settled()
         return self._report(check, by_ledger, operations)

@@ -11,6 +11,15 @@ HISTORY = "history"
 SETTLED = "settled"  # Only of a run that was left alone until nothing moved.
 NOWHERE = "not in data"
 
+NO_LEDGER = "invariants 38 to 40 and 42: no ledger was given"
+NO_HISTORY = "invariants 5, 7, 8 and 14: no client history was given"
+_WANTS = {
+    LEDGER: "with --ledger",
+    HISTORY: "with --history",
+    SETTLED: "of a run that has settled",
+    NOWHERE: "not in data; looked at by",
+}
+
 
 class Coverage(NamedTuple):
     """One invariant: what shows it, and how, or what covers it instead."""
@@ -116,6 +125,32 @@ COVERAGE: dict[int, Coverage] = {
 def looked_at(sources: frozenset[str]) -> list[int]:
     """The numbers that a run with these sources looks at, if only in part."""
     return [number for number, one in COVERAGE.items() if not sources.isdisjoint(one.sources)]
+
+
+def left_out(sources: frozenset[str]) -> dict[int, str]:
+    """Why a run with these sources does not look at a number, and what would: for each of them."""
+    looked = set(looked_at(sources))
+    return {
+        number: f"{_WANTS[one.sources[0]]}: {one.how}"
+        for number, one in COVERAGE.items()
+        if number not in looked
+    }
+
+
+def grouped(sources: frozenset[str]) -> list[str]:
+    """The same for people, in a line for each reason: "38-40, 42: give --ledger"."""
+    looked = set(looked_at(sources))
+    by_source: dict[str, list[int]] = {}
+    for number, one in COVERAGE.items():
+        if number not in looked:
+            by_source.setdefault(one.sources[0], []).append(number)
+    texts = {
+        LEDGER: "give --ledger",
+        HISTORY: "give --history",
+        SETTLED: "only at the end of a drill, when nothing moves any more",
+        NOWHERE: "not in data; tests and drills look: docs/invariants.md",
+    }
+    return [f"{ranges(by_source[it])}: {text}" for it, text in texts.items() if it in by_source]
 
 
 def ranges(numbers: list[int]) -> str:

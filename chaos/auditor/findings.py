@@ -78,7 +78,7 @@ class Findings:
         """Note a violation; beyond the first 50 of an invariant it is only counted."""
         self.count[invariant] += 1
         if self.count[invariant] <= KEPT_PER_INVARIANT:
-            self.kept.append(Violation(invariant, where, _short(what)))
+            self.kept.append(Violation(invariant, where, _short(" ".join(what.split()))))
 
     def note(self, text: str) -> None:
         """Say what was not checked, once."""

@@ -80,12 +80,17 @@ def line_of(item: Header | Operation) -> bytes:
 
 
 def read(path: Path, found: Findings) -> History:
-    """The history in this file. OSError where it can't be read.
+    """The history in this file. OSError where it can't be read, or is not there.
 
     ValueError where it is of another format. A last line that is cut off was never finished: its
     operation is unknown, and is left out.
     """
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no history {path}") from None
+    except OSError as problem:
+        raise OSError(f"cannot read the history {path}: {problem.strerror}") from problem
     try:
         header = _decode_header(lines[0])
     except msgspec.MsgspecError as problem:

@@ -54,10 +54,14 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 def length(path: Path) -> int:
-    """How many deliveries the ledger in this file has by now. OSError where there is no file."""
+    """How many deliveries the ledger in this file has by now. OSError where there is no file,
+    ValueError where it is no ledger.
+    """
     connection = _open(path)
     try:
         return int(connection.execute("SELECT count(*) FROM perdure_deliveries").get)
+    except apsw.NotADBError as problem:
+        raise _is_none(path) from problem
     except (apsw.Error, UnicodeDecodeError):
         return 0  # Said by `read`.
     finally:
@@ -70,23 +74,33 @@ def read(
     covers: frozenset[str] = frozenset(),
     leased: int | None = None,
 ) -> Ledger:
-    """The ledger in this file. OSError where there is none; what can't be read is reported."""
+    """The ledger in this file. OSError where there is no file, ValueError where it is no ledger;
+    what can't be read of one is reported.
+    """
     connection = _open(path)
     ledger = Ledger(name=path.name, deliveries=[], covers=covers, leased=leased)
     try:
         connection.execute("BEGIN")
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
-        if "perdure_deliveries" not in tables:
-            found.note(f"{path.name} holds no ledger of effects: nothing to compare")
+        if tables and "perdure_deliveries" not in tables:
+            raise _is_none(path)
+        if not tables:
+            found.note(f"{path.name} is an empty ledger: nothing to compare")
             return ledger
         _deliveries(connection, ledger)
         if "demo_effects" in tables:
             _demo(connection, ledger)
+    except apsw.NotADBError as problem:
+        raise _is_none(path) from problem
     except (apsw.Error, UnicodeDecodeError) as problem:
         found.add(38, f"ledger {path.name}", f"can't be read: {problem}")
     finally:
         connection.close()
     return ledger
+
+
+def _is_none(path: Path) -> ValueError:
+    return ValueError(f"{path} is no ledger: give a database of perdure.effects.SqliteEffects")
 
 
 def _open(path: Path) -> apsw.Connection:

@@ -23,10 +23,12 @@ from chaos.auditor.source import (
 
 DATABASE = "perdure.db"
 WITNESS = "witness"
+BALLAST = "ballast"  # Made only where there is a store.
 WITNESS_SLOT_BYTES = 512
 WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the checksum of these.
 FORMATS = (1, 2, 3)
 BUSY_MS = 10_000
+PAGE_REPORT_HEAD = "*** in database main ***"
 _EXECUTION = ", ".join(ExecutionRow._fields)
 
 
@@ -73,7 +75,9 @@ class SqliteStore:
     def __init__(self, data_dir: Path, found: Findings) -> None:
         path = data_dir / DATABASE
         if not path.is_file():
-            raise NoStore(f"there is no store in {data_dir}")
+            gone = (data_dir / BALLAST).is_file() or (data_dir / WITNESS).is_file()
+            was = ", though there was one: its files are gone" if gone else ""
+            raise NoStore(f"there is no store in {data_dir}{was}")
         self._found = found
         uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
         try:
@@ -179,7 +183,7 @@ class SqliteStore:
         """Have SQLite look at its own structure, indexes included."""
         for (text,) in self._rows("database", "PRAGMA integrity_check(20)"):
             if text != "ok":
-                self._found.add(13, "database", str(text))
+                self._found.add(13, "database", str(text).removeprefix(PAGE_REPORT_HEAD))
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""

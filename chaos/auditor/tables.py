@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ class TableCheck:
         self._log = log
         self.removed: set[str] = set()
         self.events = 0
+        self._orphans: Counter[str] = Counter()
 
     def run(self, tables: Tables) -> None:
         """Report every difference, under the number of what it breaks."""
@@ -57,8 +59,20 @@ class TableCheck:
         self._events(tables)
         self._activities(tables)
         self._timers(tables)
+        self._orphaned()
 
     # --- within ------------------------------------------------------------
+    def _orphaned(self) -> None:
+        """Rows of no execution, in one line a table. Where something could not be read it may be
+        their execution that is missing, and that is said already.
+        """
+        for table, count in self._orphans.items():
+            rows = "1 row belongs" if count == 1 else f"{count} rows belong"
+            if self._found.count[13]:
+                self._found.note(f"{table}: {rows} to an execution that could not be read, or none")
+            else:
+                self._found.add(11, table, f"{rows} to no execution")
+
     def _could_read(self, before: int) -> bool:
         """Whether all rows of a table were read, given what was unreadable before it: only then is
         what was not seen missing.
@@ -68,7 +82,7 @@ class TableCheck:
     def _known(self, workflow_id: str | None, where: str) -> Workflow | None:
         """The workflow to compare with; None where it was reported, or can't be known."""
         if workflow_id is None:
-            self._found.add(11, where, "belongs to no execution")
+            self._orphans[where.partition(",")[0]] += 1
             return None
         workflow = self._fold.workflows.get(workflow_id)
         if workflow is None:

@@ -11,6 +11,7 @@ from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
     ActivityId,
     AsJson,
+    Commands,
     Endpoint,
     Timeout,
     WorkflowId,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from perdure import wire
 
 app = typer.Typer(
+    cls=Commands,
     help="Dead letters: list them, look, and send them round again or settle them by hand.",
     epilog="\b\nExample:\n  perdure wf dlq redrive order-42 charge",
     no_args_is_help=True,
@@ -42,7 +44,9 @@ def list_(
     failure_type: Annotated[
         str | None, typer.Option(metavar="TYPE", help="Only those that died of this.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many, oldest first.")
+    ] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -115,9 +119,14 @@ def show(
         ("details", output.short(letter.get("heartbeat_details"))),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
+    before = 0
     for each in letter.get("failures") or []:
         failure = each.get("failure") or each
         output.say()
+        if is_redriven(before, each.get("attempt")):
+            output.say("redriven, so attempts count from 1 again:")
+            output.say()
+        before = each.get("attempt") or 0
         head = f"attempt {each.get('attempt', '?')}, {output.when(each.get('at_ms'), now_ms)}"
         if each.get("worker_id"):
             head += f", {each['worker_id']}"
@@ -174,6 +183,13 @@ def complete(
     with connected(endpoint, timeout) as client:
         client.complete_dead_letter(workflow_id, activity_id, value)
     _settled("completed", workflow_id, activity_id, as_json)
+
+
+def is_redriven(before: int, attempt: int | None) -> bool:
+    """Whether a redrive lies between two failures in a row: attempt numbers rise within one life of
+    a dead letter. `before` is 0 at the first.
+    """
+    return before > 0 and attempt is not None and attempt <= before
 
 
 def _settled(word: str, workflow_id: str, activity_id: str, as_json: bool) -> None:

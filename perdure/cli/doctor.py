@@ -38,7 +38,8 @@ def doctor(
 ) -> None:
     """Audit a store, also of a running node: every invariant that data can show, by number.
 
-    Exit code 0: clean; 1: something is violated; 2: a file is none; 5: there is no store.
+    Exit code 0: clean; 1: something is violated; 2: a file is no ledger or no
+    history; 5: there is no store, or no such file.
     """
     from chaos.auditor import NoStore, audit_data_dir
 
@@ -47,28 +48,25 @@ def doctor(
         report = audit_data_dir(data, ledgers, histories, pages=True)
     except NoStore as problem:
         raise output.fail(str(problem), output.NOT_FOUND) from None
+    except FileNotFoundError as problem:
+        raise output.fail(str(problem), output.NOT_FOUND) from None
     except (OSError, ValueError) as problem:
         raise output.fail(str(problem), output.USAGE) from None
-    view = _view(report, data, has_ledger=bool(ledgers), has_history=bool(histories))
+    sources = _sources(has_ledger=bool(ledgers), has_history=bool(histories))
+    view = _view(report, data, sources)
     if as_json:
         output.emit(view)
     else:
-        _show(report, view)
+        _show(report, view, sources)
     raise typer.Exit(output.OK if report.is_clean else output.FAILED)
 
 
-def _view(
-    report: AuditReport, data: Path, *, has_ledger: bool, has_history: bool
-) -> dict[str, Any]:
+def _view(report: AuditReport, data: Path, sources: frozenset[str]) -> dict[str, Any]:
     import msgspec
 
     from chaos.auditor import COVERAGE
-    from chaos.auditor.coverage import HISTORY, LEDGER, LOG, TABLES, looked_at
+    from chaos.auditor.coverage import left_out, looked_at
 
-    sources = {LOG, TABLES}
-    sources |= {LEDGER} if has_ledger else set()
-    sources |= {HISTORY} if has_history else set()
-    looked = looked_at(frozenset(sources))
     view: dict[str, Any] = msgspec.to_builtins(report, str_keys=True)
     view["violations"] = [
         {"name": COVERAGE[each["invariant"]].name, **each} for each in view["violations"]
@@ -78,44 +76,56 @@ def _view(
         "data": str(data),
         **view,
         "records_per_s": report.records * 1_000 // max(1, report.took_ms),
-        "looked_at": looked,
-        "not_looked_at": {
-            str(number): one.how for number, one in COVERAGE.items() if number not in looked
-        },
+        "looked_at": looked_at(sources),
+        "not_looked_at": {str(number): why for number, why in left_out(sources).items()},
     }
 
 
-def _show(report: AuditReport, view: dict[str, Any]) -> None:
-    from chaos.auditor.coverage import ranges
+def _sources(*, has_ledger: bool, has_history: bool) -> frozenset[str]:
+    from chaos.auditor.coverage import HISTORY, LEDGER, LOG, TABLES
 
-    heard = report.operations
-    first = report.base_n + 1
+    given = {LEDGER: has_ledger, HISTORY: has_history}
+    return frozenset({LOG, TABLES} | {source for source, has in given.items() if has})
+
+
+def _show(report: AuditReport, view: dict[str, Any], sources: frozenset[str]) -> None:
+    from chaos.auditor.coverage import NO_HISTORY, NO_LEDGER, grouped, ranges
+
+    heard, number, counted = report.operations, output.number, output.counted
+    span = f"{report.base_n + 1} to {report.last_n}"
+    attempts = counted(report.attempts, "attempt")
     rows: list[tuple[str, Any]] = [
         ("store", view["data"]),
-        ("commits", f"{report.commits:,} ({first} to {report.last_n}), {report.epochs} epochs"),
-        ("records", f"{report.records:,}, {view['records_per_s']:,} a second"),
-        ("workflows", f"{report.workflows:,}, {report.open_workflows:,} open"),
+        ("commits", f"{number(report.commits)} ({span}), {counted(report.epochs, 'epoch')}"),
+        ("records", f"{number(report.records)}, {number(view['records_per_s'])} a second"),
+        ("workflows", f"{number(report.workflows)}, {number(report.open_workflows)} open"),
         (
             "activities",
-            f"{report.activities:,}, {report.attempts:,} attempts, {report.dead_letters:,} dead",
+            f"{number(report.activities)}, {attempts}, {number(report.dead_letters)} dead",
         ),
-        ("events compared", f"{report.events_compared:,}"),
-        ("effects", f"{report.effects:,} in {report.deliveries:,} deliveries"),
-        (
-            "client operations",
-            f"{heard.ok:,} ok, {heard.refused:,} refused, {heard.unknown:,} unknown",
-        ),
-        ("invariants looked at", ranges(view["looked_at"])),
-        ("not looked at", ranges([int(number) for number in view["not_looked_at"]])),
+        ("events compared", number(report.events_compared)),
+    ]
+    if report.deliveries or NO_LEDGER not in report.not_checked:
+        asked = report.deliveries
+        asks = f"asked for {number(asked)} time{'' if asked == 1 else 's'}"
+        rows.append(("effects", f"{number(report.effects)}, {asks}"))
+    if NO_HISTORY not in report.not_checked:
+        said = f"{number(heard.ok)} ok, {number(heard.refused)} refused"
+        rows.append(("client operations", f"{said}, {number(heard.unknown)} unknown"))
+    rows.append(("invariants looked at", ranges(view["looked_at"])))
+    left = grouped(sources)
+    rows += [("" if at else "not looked at", line) for at, line in enumerate(left)]
+    rows += [
         ("took", output.duration(report.took_ms)),
         ("verdict", output.coloured("clean" if report.is_clean else "violated")),
     ]
     output.show(output.table(("", ""), rows))
     for note in report.not_checked:
-        output.note(f"not checked: {note}")
-    for number, count in report.found.items():
-        kept = [one for one in report.violations if one.invariant == number][:SHOWN_MAX]
+        if note not in (NO_LEDGER, NO_HISTORY):  # The table has said so.
+            output.note(f"not checked: {note}")
+    for invariant, count in report.found.items():
+        kept = [one for one in report.violations if one.invariant == invariant][:SHOWN_MAX]
         for violation in kept:
             output.note(f"violated: {violation}")
         if count > len(kept):
-            output.note(f"violated: invariant {number}, {count - len(kept):,} more")
+            output.note(f"violated: invariant {invariant}, {number(count - len(kept))} more")

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import AsJson
+from perdure.cli.options import AsJson, Commands
 
 if TYPE_CHECKING:
     from chaos.drill_kit import Drill, Options, Report
 
 app = typer.Typer(
+    cls=Commands,
     help="Chaos drills: kill a real node again and again, and count what came of it.",
     epilog="\b\nExample:\n  perdure drill run flaky --seed 7",
     no_args_is_help=True,
@@ -71,7 +72,7 @@ def run(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write report.json and report.html there."),
+        typer.Option(metavar="DIR", help="Write report.json, report.html, timeline.svg there."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,6 +10,7 @@ import typer
 
 import perdure
 from perdure.cli import dlq, doctor, drill, node, output, policy, store, verify, wf, worker
+from perdure.cli.options import Commands
 
 EPILOG = """\b
 Example:
@@ -21,6 +22,7 @@ _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="perdure",
+    cls=Commands,
     help="Durable execution: workflows that survive the death of any process.",
     epilog=EPILOG,
     add_completion=False,
@@ -89,6 +91,8 @@ def _usage(error: Any) -> int:
     # A message of our own says what is wrong by itself; others need the name of their parameter.
     is_ours = isinstance(error, typer.BadParameter) and not (error.param or error.param_hint)
     message = error.message if is_ours else error.format_message()
+    if type(error).__name__ == "MissingParameter":
+        message = f"{message} {getattr(error.param, 'help', None) or ''}"
     output.note(f"perdure: {output.one_line(message)}")
     if context is not None:
         output.note(f"Try `{context.command_path} --help`.")

@@ -65,7 +65,7 @@ Seed = Annotated[int | None, typer.Option(metavar="N", help="Of the jitter, for 
 def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
-        epilog="\b\nExamples:\n  perdure up\n  perdure up --app shop.workflows --workers 4",
+        epilog="\b\nExamples:\n  perdure up\n  perdure up --app shop --workers 4",
     )(up)
     app.command(epilog="\b\nExample:\n  perdure ps --json")(ps)
     app.command(epilog="\b\nExample:\n  perdure aside --json")(aside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from perdure.cli import output
 from perdure.errors import PerdureError
@@ -42,6 +43,23 @@ WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id
 ActivityId = Annotated[str, typer.Argument(metavar="ACTIVITY", help="The activity's id.")]
 
 FIELDS_KEY = "perdure.fields"
+
+
+class Commands(TyperGroup):
+    """A group whose list shows the first sentence of each command whole, however long."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or None."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None and command.help and not command.short_help:
+            command.short_help = first_sentence(command.help)
+        return command
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a help text, on one line."""
+    paragraph = " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+    return paragraph.split(". ")[0].removesuffix(".") + "."
 
 
 class FieldsCommand(TyperCommand):
@@ -141,8 +159,9 @@ def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
     """A client of the node that is meant; errors become their line and exit code."""
     from perdure.client import Client
 
-    where = endpoint or os.environ.get(ENDPOINT_VARIABLE) or "the node of ./.perdure"
-    hint = f"no node answers at {where}: start one with `perdure up`, or name one with --endpoint"
+    where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
+    who = f"no node answers at {where}" if where else "no node of ./.perdure answers"
+    hint = f"{who}: start one with `perdure up`, or name one with --endpoint"
     timeout_ms = max(1, int(timeout_s * 1_000))
     with output.reported(no_node=hint), Client(endpoint, timeout_ms=timeout_ms) as client:
         yield client

@@ -197,6 +197,16 @@ def when(at_ms: int | None, now_ms: int) -> str:
     return f"{duration(now_ms - at_ms)} ago"
 
 
+def number(count: int) -> str:
+    """1234567 as 1 234 567, with spaces that do not break, as the reports of drills have it."""
+    return f"{count:,}".replace(",", "\u202f")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 commit", "2 commits"."""
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
+
+
 def size(count: int | None) -> str:
     """Bytes for people."""
     return "-" if count is None else f"{count / 1_048_576:.1f} MiB"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli import output, policy_import, policy_pictures
-from perdure.cli.options import AsJson
+from perdure.cli.options import AsJson, Commands
 from perdure.cli.policy_options import (
     AsMarkdown,
     AsSarif,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perdure.audit.review import Review
 
 app = typer.Typer(
+    cls=Commands,
     help="Audit the retries, backoff and timeouts of a whole call chain. No node is needed.",
     epilog="\b\nExample:\n  perdure policy check chain.json",
     no_args_is_help=True,

@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     """Adds these commands to `perdure policy`."""
     app.command("import", epilog=f"{EXAMPLE}import envoy route.yaml -o chain.json")(import_)
     app.command(epilog=f"{EXAMPLE}snippet envoy fixed.json")(snippet)
-    app.command("app", epilog=f"{EXAMPLE}app shop.workflows --outage-ms 900000")(app_)
+    app.command("app", epilog=f"{EXAMPLE}app shop --outage-ms 900000")(app_)
 
 
 def import_(

@@ -11,6 +11,7 @@ from perdure.cli import output
 from perdure.cli.options import DATA_DEFAULT, AsJson
 
 if TYPE_CHECKING:
+    from perdure.store.backup import Copied
     from perdure.store.restore import Restored, Unknown
 
 SHOWN_MAX = 20
@@ -36,8 +37,8 @@ def backup(
 ) -> None:
     """Copy the store, also of a running node, as of one commit: checked, whole, durable.
 
-    Exit code 0: done; 1: the store is damaged; 2: DEST can't be written; 5: there is no store; 6:
-    DEST is there already.
+    Exit code 0: done; 1: the store is damaged; 2: DEST can't be written; 5: there is no store, or
+    no directory for DEST; 6: DEST is there already.
     """
     from perdure.store import backup as copies
     from perdure.store.protocol import StoreError
@@ -48,7 +49,7 @@ def backup(
     if dest.exists():
         raise output.fail(f"{dest} is there already: name a file that is not", output.REFUSED)
     if not dest.absolute().parent.is_dir():
-        raise output.fail(f"there is no directory {dest.absolute().parent}", output.USAGE)
+        raise output.fail(f"there is no directory {dest.absolute().parent}", output.NOT_FOUND)
     try:
         copied = copies.backup(data, dest)
     except StoreError as problem:
@@ -57,7 +58,7 @@ def backup(
         output.emit(copied)
         return
     size = output.size(copied.bytes)
-    output.say(f"{copied.path}: commit {copied.n}, {copied.workflows} workflows, {size}")
+    output.say(f"{copied.path}: commit {copied.n}, {_workflows(copied)}, {size}")
 
 
 def restore(
@@ -81,19 +82,15 @@ def restore(
     Lists the effects that the ledgers know and the store does not. With --accept the store stays
     that is there, though its witness has seen more: the only way to go on with it.
 
-    Exit code 0: done; 2: SRC or a ledger is none, or is damaged; 5: there is no such file; 6: a
-    node runs.
+    Exit code 0: done; 2: SRC or a ledger is none, or is damaged; 5: there is no such file, or with
+    --accept no store; 6: a node runs.
     """
     from perdure.store import restore as restoring
     from perdure.store.protocol import StoreError
     from supervisors.node_files import NodeFiles, Refused
 
-    if accept == (source is not None):
-        raise typer.BadParameter("give SRC, or --accept to take the store that is there")
     ledgers = ledger or []
-    for path in filter(None, [source, *ledgers]):
-        if not path.exists():
-            raise output.fail(f"there is no {path}", output.NOT_FOUND)
+    _check_asked(source, ledgers, data, accept=accept)
     files = NodeFiles(str(data))
     try:
         files.hold()
@@ -118,6 +115,32 @@ def restore(
         _show(done, unknown, has_ledger=bool(ledgers))
 
 
+def _check_asked(source: Path | None, ledgers: list[Path], data: Path, *, accept: bool) -> None:
+    """Before the data directory is touched, or made."""
+    from perdure.store.sqlite import DATABASE_NAME
+
+    if accept and source is not None:
+        raise typer.BadParameter(
+            f"--accept takes the store that is in {data}, so it goes without SRC: leave out"
+            f" --accept to restore {source}"
+        )
+    if not accept and source is None:
+        raise typer.BadParameter("give SRC, or --accept to take the store that is there")
+    if accept and not (data / DATABASE_NAME).is_file():
+        raise output.fail(
+            f"there is no store in {data} to accept: name one with --data, or restore a backup",
+            output.NOT_FOUND,
+        )
+    named = [("backup", source), *(("ledger", path) for path in ledgers)]
+    for what, path in named:
+        if path is not None and not path.exists():
+            raise output.fail(f"there is no {what} {path}", output.NOT_FOUND)
+
+
+def _workflows(store: Copied) -> str:
+    return output.counted(store.workflows, "workflow")
+
+
 def _stamp() -> str:
     from datetime import UTC, datetime
 
@@ -126,11 +149,11 @@ def _stamp() -> str:
 
 def _show(done: Restored, unknown: list[Unknown], *, has_ledger: bool) -> None:
     store = done.store
-    output.say(f"{store.path}: commit {store.n}, {store.workflows} workflows")
+    output.say(f"{store.path}: commit {store.n}, {_workflows(store)}")
     if done.aside is None:
         output.say("nothing is lost: the witness has seen no more; nothing was changed")
     elif done.lost:
-        output.say(f"lost: {done.lost} commits, {store.n + 1} to {done.seen}")
+        output.say(f"lost: {output.counted(done.lost, 'commit')}, {store.n + 1} to {done.seen}")
     if done.aside is not None:
         output.say(f"what was there: {done.aside}")
     if not has_ledger:

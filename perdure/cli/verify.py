@@ -30,8 +30,8 @@ def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
         cls=FieldsCommand,
-        epilog="\b\nExamples:\n  perdure verify shop.workflows:checkout --input '[\"o-42\"]'\n"
-        "  perdure verify shop.workflows --order o-42 --depth 2\n\n"
+        epilog="\b\nExamples:\n  perdure verify shop:checkout --input '[\"o-42\"]'\n"
+        "  perdure verify shop --order o-42 --depth 2\n\n"
         "Exit code 1: an effect would be doubled or lost. 3: it could not be found out.",
     )(verify)
 

@@ -15,6 +15,7 @@ from perdure.cli.options import (
     FIELDS_KEY,
     TIMEOUT_S_DEFAULT,
     AsJson,
+    Commands,
     Endpoint,
     FieldsCommand,
     Timeout,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perdure.client import Client
 
 app = typer.Typer(
+    cls=Commands,
     help="Start workflows and look at them.",
     epilog="\b\nExample:\n  perdure wf start FlakyDemo --fail-rate 0.5 --wait",
     no_args_is_help=True,
@@ -119,7 +121,9 @@ def list_(
         str | None,
         typer.Option(metavar="TYPE", help="With an activity that last failed with this."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")
+    ] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -187,7 +191,7 @@ def describe(
         ("input", output.short(found.get("input"))),
         ("result", output.short(found.get("result"))),
         ("failure", output.failure_line(found.get("failure"))),
-        ("history", f"{found.get('history_length', 0)} events"),
+        ("history", output.counted(found.get("history_length", 0), "event")),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
     for line in task_lines(found.get("workflow_task") or {}, now_ms):
@@ -214,7 +218,11 @@ def history(
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show what happened to a workflow, in order."""
+    """Show what happened to a workflow, in order.
+
+    Of an activity it has the attempt that ended it. How others failed: `perdure wf describe` shows
+    the last one while the activity is open, `perdure wf dlq show` all of a dead letter.
+    """
     with connected(endpoint, timeout) as client:
         events = output.plain(client.history(workflow_id))
     if as_json:

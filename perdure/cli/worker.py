@@ -19,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
         epilog="\b\nExample:\n"
-        "  perdure worker --app shop.workflows --connect ipc:///srv/shop/.perdure/run/4f0a2c/public",
+        "  perdure worker --app shop --connect ipc:///srv/shop/.perdure/run/4f0a2c/public",
     )(worker)
 
 
@@ -62,7 +62,7 @@ def worker(
     with output.reported():
         for name in queue or ():
             check_name(f"queue {name!r:.80}", name)
-        endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint()
+        endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint(app)
         code = run_external(
             tuple(app),
             os.getcwd(),
@@ -76,11 +76,16 @@ def worker(
     raise typer.Exit(code)
 
 
-def _local_endpoint() -> str:
+def _local_endpoint(apps: list[str]) -> str:
     from perdure.node_client import read_node
+    from perdure.worker.main import check_apps
 
     node = read_node(DATA_DEFAULT)
     if node is None:
+        # Whoever mistypes both is told of the one that no node will mend.
+        checked = check_apps(apps, os.getcwd())
+        if not checked.ok:
+            raise output.fail(checked.message, output.USAGE)
         raise output.fail(
             "no node runs here: start one with `perdure up`, or name one with --connect",
             output.NO_NODE,

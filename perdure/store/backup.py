@@ -18,6 +18,7 @@ from perdure.store.protocol import StoreError
 
 PAGES_A_STEP = 4_096
 PARTIAL = ".partial"
+PAGE_REPORT_HEAD = "*** in database main ***"
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -41,15 +42,16 @@ def backup(data_dir: Path, dest: Path) -> Copied:
     """
     connection = sqlite_schema.open_for_reading(data_dir)
     try:
-        return copy(connection, dest)
+        return copy(connection, dest, origin=data_dir / sqlite_schema.DATABASE_NAME)
     finally:
         connection.close()
 
 
-def copy(source: apsw.Connection, dest: Path, *, key: bytes | None = None) -> Copied:
+def copy(source: apsw.Connection, dest: Path, *, origin: Path, key: bytes | None = None) -> Copied:
     """Copy what `source` reads to the new file `dest`; see `backup`.
 
-    `key` takes the place of the store's own, so that no token that it gave out is known any more.
+    `origin` is the file that `source` reads, which errors name. `key` takes the place of the
+    store's own, so that no token that it gave out is known any more.
     """
     if dest.exists():
         raise StoreError(f"{dest} is there already; name a file that is not")
@@ -62,12 +64,14 @@ def copy(source: apsw.Connection, dest: Path, *, key: bytes | None = None) -> Co
         raise StoreError(f"cannot write {partial}: {cause.strerror}") from cause
     try:
         _fill(source, partial, key)
-        found = examine(partial)
+        found = examine(partial, origin=origin)
         _sync(partial, os.O_RDONLY)
         os.replace(partial, dest)
         _sync(dest.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except apsw.Error as cause:
-        raise sqlite_schema.told(cause, dest) from cause
+        # What can't be read is the source's; what can't be written, the copy's.
+        is_source = isinstance(cause, (apsw.CorruptError, apsw.NotADBError))
+        raise sqlite_schema.told(cause, origin if is_source else dest) from cause
     except OSError as cause:
         raise StoreError(f"cannot write {dest}: {cause.strerror}") from cause
     finally:
@@ -75,14 +79,18 @@ def copy(source: apsw.Connection, dest: Path, *, key: bytes | None = None) -> Co
     return msgspec.structs.replace(found, path=str(dest))
 
 
-def examine(path: Path) -> Copied:
+def examine(path: Path, *, origin: Path | None = None) -> Copied:
     """What the store in this database file holds. Raises StoreError where it is not whole: a page,
     a number or a hash of the log is wrong, or it is of another format.
+
+    `origin` is what the error names, where the file is a copy of that.
     """
-    with opened(path) as connection:
+    named = origin or path
+    with opened(path, named) as connection:
         for (text,) in connection.execute("PRAGMA integrity_check(1)"):
             if text != "ok":
-                raise StoreError(f"{path} is damaged: {text}; take another backup")
+                what = str(text).removeprefix(PAGE_REPORT_HEAD)
+                raise _damaged(named, " ".join(what.split()))
         newest = sqlite_rows.load_newest(connection)
         base_n, link = sqlite_rows.load_base(connection)
         n = base_n
@@ -91,10 +99,7 @@ def examine(path: Path) -> Copied:
         ):
             n += 1
             if number != n or previous != link or own != next_hash(previous, body):
-                raise StoreError(
-                    f"{path} is damaged: commit {number} does not follow commit {n - 1}; take"
-                    " another backup"
-                )
+                raise _damaged(named, f"commit {number} does not follow commit {n - 1}")
             link = own
         workflows = connection.execute("SELECT count(*) FROM executions").get
     size = path.stat().st_size
@@ -103,9 +108,16 @@ def examine(path: Path) -> Copied:
     )
 
 
+def _damaged(path: Path, what: str) -> StoreError:
+    return StoreError(f"{path} is damaged: {what}; restore a backup that is whole")
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[apsw.Connection]:
-    """A reading connection to a store in any file, at one instant. Raises StoreError."""
+def opened(path: Path, named: Path | None = None) -> Iterator[apsw.Connection]:
+    """A reading connection to a store in any file, at one instant. Raises StoreError, which names
+    the file, or `named`.
+    """
+    named = named or path
     if not path.is_file():
         raise StoreError(f"there is no store in {path}; name the file that a backup made")
     uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
@@ -113,14 +125,18 @@ def opened(path: Path) -> Iterator[apsw.Connection]:
     try:
         connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(sqlite_schema.BUSY_MS)
-        if not sqlite_schema.is_ours(connection, path):
-            raise StoreError(f"{path} is empty; name the file that a backup made")
+        if not sqlite_schema.is_ours(connection, named):
+            raise StoreError(f"{named} is empty; name the file that a backup made")
         # An older format will do: the node that is started on it upgrades it.
-        sqlite_schema.format_of(connection, path)
+        sqlite_schema.format_of(connection, named)
         connection.execute("BEGIN")
         yield connection
+    except apsw.NotADBError as cause:
+        raise StoreError(
+            f"{named} is not a database of perdure; name the file that a backup made"
+        ) from cause
     except apsw.Error as cause:
-        raise sqlite_schema.told(cause, path) from cause
+        raise sqlite_schema.told(cause, named) from cause
     finally:
         if connection is not None:
             connection.close()

@@ -66,7 +66,7 @@ def restore(data_dir: Path, source: Path, stamp: str) -> Restored:
     fresh = data_dir / FRESH
     fresh.unlink(missing_ok=True)  # Of a restore that was interrupted.
     with backup.opened(path) as connection:
-        copied = backup.copy(connection, fresh, key=os.urandom(KEY_BYTES))
+        copied = backup.copy(connection, fresh, origin=path, key=os.urandom(KEY_BYTES))
     seen = _seen(data_dir)
     aside = _make_aside(data_dir, stamp)
     _copy(data_dir / WITNESS_NAME, aside)

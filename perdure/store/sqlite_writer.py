@@ -74,6 +74,7 @@ class SqliteWriter(WriteAheadLog):
         seen = witness.read(self._data_dir)
         if not self._path.exists():
             witness.check(self._data_dir, seen, witness.Seen(0, GENESIS), lambda n: None)
+            witness.check_new(self._data_dir)
         elif not self._room.is_enough():
             raise NoRoom(f"there is no room on the disk of {self._data_dir}; make some")
         connection = self._open()

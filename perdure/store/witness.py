@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure.store.protocol import StoreBehind
+from perdure.store.room import BALLAST_NAME
 
 WITNESS_NAME = "witness"
 # A slot is within one sector: what a disk writes of it is all or nothing.
@@ -109,6 +110,19 @@ def check(
                 f"commit {one.n} of the store in {data_dir} is not the commit {one.n} that was"
                 f" there (the store ends at {newest.n}); {_advice(data_dir)}"
             )
+
+
+def check_new(data_dir: Path) -> None:
+    """Nothing, when there never was a store here, as far as its ballast can tell, which history has
+    only once it has a store. Raises StoreBehind: who deletes a store and its witness must say so.
+    """
+    if (data_dir / BALLAST_NAME).exists():
+        raise StoreBehind(
+            f"there was a store in {data_dir} (its {BALLAST_NAME} is there), and neither it nor its"
+            " witness is there any more; nothing was changed: put the files back, or restore a"
+            f" backup (perdure restore SRC --data {data_dir}), or delete the whole directory to"
+            " begin anew without what was in it"
+        )
 
 
 def reset(data_dir: Path, newest: Seen | None) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -49,7 +49,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something wrong with one run. `is_clear`: nothing else in the run explains it."""
+    """Something wrong with one run. `is_clear`: nothing else in the run explains it. `is_renamed`:
+    without a crash the effect is that of an activity with another id.
+    """
 
     kind: Kind
     who: Who
@@ -57,6 +59,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     says: str
     is_clear: bool
     applied: Applied | None = None
+    is_renamed: bool = False
 
     @property
     def group(self) -> tuple[Kind, str, str]:
@@ -84,7 +87,7 @@ def troubles(baseline: Outcome, run: Outcome) -> list[Trouble]:
     for one in new:
         rivals = _named(absent, one)
         if len(_named(new, one)) >= len(rivals):
-            made.append(_doubled(one, expected.values(), is_clear=not rivals))
+            made.append(_doubled(one, expected.values(), rivals))
     if not run.is_parked:
         for one in absent:
             rivals = _named(new, one)
@@ -102,9 +105,11 @@ def _named(effects: list[Applied], like: Applied) -> list[Applied]:
     return [one for one in effects if one.name == like.name]
 
 
-def _doubled(one: Applied, expected: Iterable[Applied], *, is_clear: bool) -> Trouble:
-    if not is_clear:
-        says = f"its effect {one.name} gets another key after a crash, so it could be doubled"
+def _doubled(one: Applied, expected: Iterable[Applied], rivals: list[Applied]) -> Trouble:
+    """`rivals`: effects of the same name without a crash that this one may stand for."""
+    if rivals:
+        keys = "" if rivals[0].key is None else f", {one.key} instead of {rivals[0].key}"
+        says = f"its effect {one.name} gets another key after a crash{keys}, so it could be doubled"
     elif any(other.name == one.name for other in expected):
         says = f"its effect {one.name} would be doubled"
     else:
@@ -114,8 +119,10 @@ def _doubled(one: Applied, expected: Iterable[Applied], *, is_clear: bool) -> Tr
         who=one.who,
         effect=one.name,
         says=says,
-        is_clear=is_clear,
+        is_clear=not rivals,
         applied=one,
+        is_renamed=bool(rivals)
+        and one.who.activity_id not in {it.who.activity_id for it in rivals},
     )
 
 
@@ -201,10 +208,26 @@ def schedule(trouble: Trouble, run: Outcome) -> tuple[str, ...]:
         ending = f"ends {run.status}" if not run.is_open else "stands still"
         lines.append(f"the workflow {ending}{f': {run.why}' if run.why else ''}")
     unique = [line for line, _ in itertools.groupby(lines)]
-    if len(unique) > LINES_MAX:
-        left_out = f"(and so on, {len(unique) - LINES_MAX + 1} steps)"
-        unique[LINES_FIRST : LINES_FIRST - LINES_MAX + 1 + len(unique)] = [left_out]
-    return tuple(f"{number}. {line}" for number, line in enumerate(unique, start=1))
+    kept = {step.text for step in shown if step.kind in (StepKind.CRASH, StepKind.OPERATOR)}
+    return tuple(_numbered(unique, kept))
+
+
+def _numbered(lines: list[str], kept: set[str]) -> Iterator[str]:
+    """Each line with its number; of many, those in the middle are only counted, but for `kept`."""
+    last = len(lines) - (LINES_MAX - LINES_FIRST - 1)
+    is_long, begun = len(lines) > LINES_MAX, 0
+    for number, line in enumerate(lines, start=1):
+        if is_long and LINES_FIRST < number <= last and line not in kept:
+            begun = begun or number
+            continue
+        if begun:
+            yield f"{begun}. (and so on, {_steps(number - begun)})"
+            begun = 0
+        yield f"{number}. {line}"
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _concerns(step: Step, trouble: Trouble) -> bool:
@@ -245,6 +268,11 @@ def hint(trouble: Trouble, run: Outcome, kills: frozenset[Killed]) -> str:
         return "the workflow's code runs again after a crash: do it in an activity"
     if trouble.applied is not None and trouble.applied.key is None:
         return "the receiver gets no key to know a repeat by: give it activity.idempotency_key()"
+    if trouble.is_renamed:
+        return (
+            "the activity has another id after a crash, and so another key: what the workflow's "
+            "code does may only depend on its input and what it awaits"
+        )
     if kills == {Killed.WORKER}:
         return "the key follows the attempt's number: use activity.idempotency_key()"
     return "the key is made anew by every attempt: use activity.idempotency_key()"

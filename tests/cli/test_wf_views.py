@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from perdure.cli import output, wf_views
+from perdure.cli.dlq import is_redriven
 
 
 def shown(table, capsys):
@@ -70,3 +71,14 @@ def test_a_workflow_whose_type_nobody_has_says_so_and_a_healthy_one_nothing():
         "",
         "the workflow waits for a worker",
     ]
+
+
+def test_between_two_attempts_whose_numbers_do_not_rise_lies_a_redrive():
+    numbers = [1, 2, 3, 1, 1, 2]
+    before = [0, *numbers]
+    cuts = [
+        at
+        for at, (one, two) in enumerate(zip(before, numbers, strict=False))
+        if is_redriven(one, two)
+    ]
+    assert cuts == [3, 4]

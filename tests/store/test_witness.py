@@ -12,6 +12,7 @@ from perdure.core.change import Change, StoredEvent
 from perdure.core.state import Execution
 from perdure.store import witness
 from perdure.store.protocol import StoreBehind, StoreError
+from perdure.store.room import BALLAST_NAME
 from perdure.store.sqlite import DATABASE_NAME, SqliteReader, SqliteWriter
 from perdure.store.witness import SLOT_BYTES, WITNESS_NAME, Seen, Witness
 
@@ -215,3 +216,22 @@ def test_a_pruned_commit_cannot_be_compared(tmp_path):
     witness.check(tmp_path, seen, Seen(9, b"y" * 32), lambda n: None)
     with pytest.raises(StoreError):
         witness.check(tmp_path, seen, Seen(9, b"y" * 32), lambda n: GENESIS)
+
+
+def test_a_store_that_is_gone_together_with_its_witness_is_missed_by_its_ballast(tmp_path):
+    data = tmp_path / "data"
+    writer = SqliteWriter(data)
+    writer.reserve(1)
+    writer.open_epoch("history.1", 1_000, "boot", 0)
+    writer.is_short()  # Has the ballast made, as history does.
+    writer.close()
+    assert (data / BALLAST_NAME).exists()
+    for name in FILES:
+        (data / name).unlink(missing_ok=True)
+    said = refusal(data)
+    assert "there was a store" in said
+    assert "restore a backup" in said
+    assert "delete the whole directory" in said
+    assert not (data / DATABASE_NAME).exists()
+    (data / BALLAST_NAME).unlink()
+    assert reopened(data) == 1

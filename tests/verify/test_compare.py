@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.verifying.compare import LINES_MAX, Found, Kind, pairs, schedule, troubles
+from perdure.verifying.compare import LINES_MAX, Found, Kind, hint, pairs, schedule, troubles
 from perdure.verifying.world import Applied, Killed, Outcome, Step, StepKind, Who
 
 CHARGE = Who("charge", "charge", 1)
@@ -109,4 +109,28 @@ def test_a_long_schedule_is_told_by_its_ends():
     assert len(told) == LINES_MAX
     assert told[0] == "1. begins 0"
     assert told[9] == "10. (and so on, 26 steps)"
-    assert told[-2:] == ("15. begins 39", "16. the workflow ends Completed without a")
+    assert told[-2:] == ("40. begins 39", "41. the workflow ends Completed without a")
+
+
+def test_what_an_operator_does_is_told_also_in_the_middle_of_a_long_schedule():
+    steps = [Step(StepKind.BEGINS, CHARGE, f"begins {n}") for n in range(40)]
+    steps[20] = Step(StepKind.OPERATOR, CHARGE, "an operator redrives it")
+    lost = run_of(steps=steps)
+    told = schedule(troubles(run_of(("a", "1")), lost)[0], lost)
+    assert told[9:12] == (
+        "10. (and so on, 11 steps)",
+        "21. an operator redrives it",
+        "22. (and so on, 14 steps)",
+    )
+
+
+def test_where_the_activity_has_another_id_after_a_crash_the_hint_is_about_that():
+    baseline, other = run_of(("a", "1")), Who("charge-2", "charge", 1)
+    applied = Applied("a", "2", other)
+    step = Step(StepKind.EFFECT, other, "applies a", applied)
+    run = Outcome("Completed", "", (applied,), (step,), [])
+    [trouble] = troubles(baseline, run)
+    assert "2 instead of 1" in trouble.says
+    assert "another id after a crash" in hint(trouble, run, frozenset({Killed.WORKER}))
+    [same] = troubles(baseline, run_of(("a", "2")))
+    assert "key is made anew" in hint(same, run, frozenset({Killed.NODE}))
