@@ -6,7 +6,7 @@ import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.cron import parse
@@ -151,6 +151,7 @@ def test_what_makes_no_schedule_is_refused_with_the_name_of_its_field(given, fie
 FIELD = st.sampled_from(["*", "*/7", "3", "1-5", "2,4"])
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     minute=st.sampled_from(["*", "*/7", "0", "30", "5,59"]),
     hour=st.sampled_from(["*", "*/5", "2", "0-3"]),
