@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from chaos.drill_kit.arena import Arena
 
 LIMIT_S = 110.0
+RECOVERY = "from a kill to the next attempt"
 SOAK_KILLS_A_MINUTE = 12
 SOAK_RESTARTS_A_MINUTE = 1
 
@@ -42,6 +43,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
 
     `does`: what it hurts, in half a sentence. `inconclusive`: when it proves nothing. `run` returns
     whether its fault bit. `takes`: the options beside the seed that mean something to it.
+    `recovery`: what its `recovery_ms` measures.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Arena], bool]
     defaults: Options = Options()
     takes: tuple[str, ...] = ()
+    recovery: str = RECOVERY
 
     def options(self, given: Mapping[str, Any]) -> Options:
         """The defaults, and in their place what is given. In a soak the number of kills follows

@@ -16,8 +16,8 @@ WIDTH = 1_120
 LEFT = 112
 RIGHT = 20
 PLOT = WIDTH - LEFT - RIGHT
-FAULTS_HEIGHT = 46
-LABEL_ROWS = 2
+FAULTS_HEIGHT = 58
+LABEL_ROWS = 3
 LABEL_PX = 15
 CHAR_PX = 6.3
 LANE_GAP = 14
@@ -214,10 +214,15 @@ def _labels(faults: Sequence[Fault], scale: Scale) -> Iterator[str]:
                 break
 
 
-def describe(fault: Fault, scale: Scale) -> str:
-    """A fault in a line."""
+def named(fault: Fault) -> str:
+    """A fault without its instant: "SIGKILL: worker-1 (at random), over after 20 ms"."""
     until = ""
     if fault.until_ms is not None:
         until = f", over after {fault.until_ms - fault.at_ms} ms"
     note = f" ({fault.note})" if fault.note else ""
-    return f"{fault.kind}: {fault.target}{note}, at {scale.at(fault.at_ms)}{until}"
+    return f"{fault.kind}: {fault.target}{note}{until}"
+
+
+def describe(fault: Fault, scale: Scale) -> str:
+    """A fault in a line."""
+    return f"{named(fault)}, at {scale.at(fault.at_ms)}"

@@ -9,6 +9,7 @@ from html import escape
 
 from chaos.drill_kit import chart, spreads, words
 from chaos.drill_kit.base import Options
+from chaos.drill_kit.glossary import GLOSSARY
 from chaos.drill_kit.perform import Performance
 from chaos.drill_kit.report import Report
 from chaos.drill_kit.style import CHART, COLOURS, PAGE
@@ -24,7 +25,7 @@ LEGEND = (
     ("strike", "fault, and what it hit"),
     ("outage", "until it was over"),
     ("effects", "effects applied so far"),
-    ("repeat", "effect asked for again, and ignored"),
+    ("repeat", "a repeat: effect asked for again, and ignored"),
 )
 
 
@@ -41,11 +42,13 @@ def page(found: Performance) -> str:
             f"<title>Drill {name}: {escape(report.verdict)}</title>",
             f"<style>{COLOURS}{CHART}{PAGE}</style></head><body><main>",
             *_head(found),
-            *_tiles(report),
+            *_tiles(report, found.drill.recovery),
             *_violations(report),
             *_figure(found.timeline),
             *(spreads.figure(each) for each in found.spreads),
-            *_counts(report),
+            *_counts(report, found.drill.recovery),
+            *_glossary(),
+            *_struck(found.timeline),
             *_events(found.timeline),
             *_foot(report, found.options, found.drill.takes),
             "</main></body></html>\n",
@@ -62,7 +65,7 @@ def _head(found: Performance) -> Iterator[str]:
     yield "</header>"
 
 
-def _tiles(report: Report) -> Iterator[str]:
+def _tiles(report: Report, recovery: str) -> Iterator[str]:
     tiles: list[tuple[str, str, str]] = []
     if report.workflows:
         name = f"of {words.number(report.workflows)} workflows completed"
@@ -74,12 +77,12 @@ def _tiles(report: Report) -> Iterator[str]:
         tiles.append((words.number(report.lost), "lost", "bad" if report.lost else "good"))
         tiles.append((words.number(report.doubled), "doubled", "bad" if report.doubled else "good"))
         tiles.append(
-            (words.number(report.delivered_more_than_once), "delivered more than once", "")
+            (words.number(report.delivered_more_than_once), "asked for more than once", "")
         )
     fired = sum(report.faults_fired.values())
     tiles.append((words.number(fired), "faults fired", ""))
     if report.recovery_ms.median is not None:
-        tiles.append((words.length(report.recovery_ms.median), "median recovery", ""))
+        tiles.append((words.length(report.recovery_ms.median), f"{recovery} (median)", ""))
     tiles.append((words.length(report.took_ms), "in all", ""))
     cells = "".join(
         f'<div class="tile {style}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
@@ -108,7 +111,7 @@ def _figure(timeline: Timeline) -> Iterator[str]:
         if style in used
     )
     crowded = (
-        "the height of a lane is the number of attempts that ran at a time"
+        "the taller the colour, the more attempts ran at that time"
         if len(timeline.attempts) > chart.BARS_MAX
         else "each bar is one attempt, from its begin to its end"
     )
@@ -116,17 +119,41 @@ def _figure(timeline: Timeline) -> Iterator[str]:
     yield f'<div class="legend">{entries}</div><div class=wide>{chart.draw(timeline)}</div>'
     yield (
         "<figcaption>Time runs from left to right. A cross at the top is a fault; its line goes "
-        f"through the process that it hit, or through all of them. In a worker's lane {crowded}. "
+        f"through the process that it hit, or through all of them; where its name has no room, "
+        f"it is among the faults below. In a worker's row {crowded}. "
         "Point at anything to read what it is.</figcaption></figure></section>"
     )
 
 
-def _counts(report: Report) -> Iterator[str]:
+def _counts(report: Report, recovery: str) -> Iterator[str]:
     yield "<section><h2>Counts</h2><table class=counts><tbody>"
-    for name, value in words.rows(report):
+    for name, value in words.rows(report, recovery):
         style = ' class="sub"' if name.startswith("  ") else ""
         yield f"<tr><th{style}>{escape(name.strip())}</th><td>{escape(str(value))}</td></tr>"
     yield "</tbody></table></section>"
+
+
+def _glossary() -> Iterator[str]:
+    yield "<section><details><summary>What the words mean</summary><dl class=words>"
+    for word, meaning in GLOSSARY:
+        yield f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>"
+    yield "</dl></details></section>"
+
+
+def _struck(timeline: Timeline) -> Iterator[str]:
+    """Every fault in a line, as far as there is room, for the crosses without a name."""
+    if not timeline.faults:
+        return
+    ordered = sorted(timeline.faults, key=lambda it: it.at_ms)
+    scale, shown = chart.Scale(timeline), ordered[:EVENTS_MAX]
+    summary = f"Each fault ({words.number(len(ordered))})"
+    yield f"<section><details><summary>{summary}</summary><table class=events><tbody>"
+    for fault in shown:
+        yield f"<tr><td>{scale.at(fault.at_ms)}</td><td>{escape(chart.named(fault))}</td></tr>"
+    yield "</tbody></table>"
+    if left := len(ordered) - len(shown):
+        yield f"<p>and {words.number(left)} more, in report.json</p>"
+    yield "</details></section>"
 
 
 def _events(timeline: Timeline) -> Iterator[str]:

@@ -72,6 +72,7 @@ td{font-variant-numeric:tabular-nums}.counts{min-width:min(560px,100%)}
 .events td{font-size:13px;vertical-align:top}
 .events td:first-child{text-align:right;color:var(--soft);white-space:nowrap}
 .violations{margin:0;padding-left:20px}.violations li{color:var(--bad);overflow-wrap:anywhere}
+.words dt{font-weight:600;margin-top:8px}.words dd{margin:0;color:var(--soft);max-width:85ch}
 summary{cursor:pointer;color:var(--soft);margin-top:24px}
 footer{margin-top:32px;color:var(--soft);font-size:13px}
 code{font:12.5px ui-monospace,"DejaVu Sans Mono",monospace;background:var(--lane);

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from chaos.drill_kit.base import RECOVERY
 from chaos.drill_kit.report import Report, Verdict
 
 
-def rows(report: Report) -> list[tuple[str, Any]]:
-    """The counts that a person wants to see, in order; what a drill has nothing of is left out."""
+def rows(report: Report, recovery: str = RECOVERY) -> list[tuple[str, Any]]:
+    """The counts that a person wants to see, in order; what a drill has nothing of is left out.
+
+    `recovery`: what `report.recovery_ms` measures, in words.
+    """
     kept: list[tuple[str, Any]] = []
     if report.workflows:
         kept += [
             ("workflows completed", f"{number(report.completed)} of {number(report.workflows)}"),
             ("activities completed in history", number(report.keys)),
             ("  their effect applied exactly once", number(report.applied_once)),
-            ("  their effect asked for more than once", number(report.delivered_more_than_once)),
+            (
+                "  their effect asked for more than once",
+                number(report.delivered_more_than_once),
+            ),
             ("  lost", number(report.lost)),
             ("  doubled", number(report.doubled)),
             ("attempts", number(report.attempts)),
@@ -26,15 +33,13 @@ def rows(report: Report) -> list[tuple[str, Any]]:
     if report.server_restarts:
         kept.append(("  of the whole node, and restarted", number(report.server_restarts)))
     if report.recovery_ms.median is not None and report.recovery_ms.max is not None:
-        recovery = (
+        found = (
             f"median {length(report.recovery_ms.median)}, longest {length(report.recovery_ms.max)}"
         )
-        kept.append(("from a kill to the recovery", recovery))
+        kept.append((recovery, found))
     kept += [(name, shown(value)) for name, value in report.figures.items()]
     if (asked := report.operations).ok + asked.refused + asked.unknown:
-        counts = {"ok": asked.ok, "refused": asked.refused, "unknown": asked.unknown}
-        text = ", ".join(f"{number(count)} {what}" for what, count in counts.items())
-        kept.append(("operations of the drill's clients", text))
+        kept.append(("answers to the drill's clients", _answers(report)))
     if report.audit.stores:
         text = f"{number(report.audit.commits)} commits, {number(report.audit.records)} records"
         kept.append(("read by the auditor", text))
@@ -49,6 +54,16 @@ def rows(report: Report) -> list[tuple[str, Any]]:
     ]
 
 
+def _answers(report: Report) -> str:
+    """How often the drill's clients heard yes, no and nothing definite. For each dead attempt both
+    a report and a heartbeat were sent, so that many refusals had to be.
+    """
+    asked, due = report.operations, 2 * report.stale_refused
+    why = f" ({number(due)} as dead attempts must be)" if 0 < due <= asked.refused else ""
+    refused = f"{number(asked.refused)} refused{why}"
+    return f"{number(asked.ok)} ok, {refused}, {number(asked.unknown)} unknown"
+
+
 def sentence(report: Report, inconclusive: str) -> str:
     """The verdict as one sentence. `inconclusive`: when the drill proves nothing."""
     match report.verdict:
@@ -60,7 +75,7 @@ def sentence(report: Report, inconclusive: str) -> str:
             return f"This run proves nothing: {inconclusive}."
         case Verdict.PROVED if report.keys:
             twice = report.delivered_more_than_once
-            again = f", although {number(twice)} were delivered more than once" if twice else ""
+            again = f", although {number(twice)} were asked for more than once" if twice else ""
             return (
                 f"Each of {number(report.keys)} activities completed, its effect applied exactly "
                 f"once{again}."

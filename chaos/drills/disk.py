@@ -200,6 +200,7 @@ def _restarts(node: NodeProcess) -> int:
 DRILL = Drill(
     name="disk",
     does="the disk fails at a call, is full, is slow, and fails for good",
+    recovery="from a failed call until history has begun again",
     inconclusive="no call failed, or the disk was never full, or never slow",
     run=run,
     defaults=Options(workflows=12),

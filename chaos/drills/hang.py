@@ -80,7 +80,9 @@ def run(arena: Arena) -> bool:
         if arena.over():
             break
     load.await_end()
-    arena.figures["zombie attempts, finished by another worker meanwhile"] = len(zombies)
+    arena.figures["attempts of a worker that stood still, finished by another meanwhile"] = len(
+        zombies
+    )
     _judge(arena, load, zombies)
     _judge_suspended(arena, load, suspended)
     for what, count in sorted(ends.items()):
@@ -210,7 +212,9 @@ def _judge(arena: Arena, load: Load, zombies: list[Run]) -> None:
     late = [run for run in zombies if runs[run.number].ended_ms is not None]
     arena.figures["  of these went on to their end"] = len(late)
     applied = [run for run in late if run.applied_ms is None and runs[run.number].applied_ms]
-    arena.figures["  of these asked for their effect again, in vain"] = len(applied)
+    arena.figures["  of these asked for their effect only when they went on, in vain"] = len(
+        applied
+    )
 
 
 DRILL = Drill(

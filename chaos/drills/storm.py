@@ -293,6 +293,7 @@ DRILL = Drill(
     name="storm",
     does="2 000 clients connect again and again, patiently and hastily, while the gateway is "
     "SIGKILLed; one never reads",
+    recovery="from the last kill until every client had its answer",
     inconclusive="a kill found nobody waiting, or not everybody had an answer after the last",
     run=run,
     defaults=Options(kills=KILLS),

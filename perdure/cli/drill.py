@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -28,6 +29,7 @@ WORKFLOWS_MAX = 10_000
 BLOWS_MAX = 10_000
 MINUTES_MAX = 1_440
 DEPTH_MAX = 3
+LIST_COLUMNS = 100
 
 
 @app.command("list", epilog="\b\nExample:\n  perdure drill list")
@@ -43,8 +45,16 @@ def list_(as_json: AsJson = False) -> None:
             ]
         )
         return
-    rows = [(each.name, each.does, each.inconclusive) for each in DRILLS.values()]
-    output.show(output.table(("NAME", "DOES", "INCONCLUSIVE WHEN"), rows))
+    indent = " " * (2 + max(map(len, DRILLS)))
+    for each in DRILLS.values():
+        for head, text in (
+            (each.name.ljust(len(indent)), each.does),
+            (indent, f"proves nothing when {each.inconclusive}"),
+        ):
+            lines = textwrap.wrap(text, LIST_COLUMNS, initial_indent=head, subsequent_indent=indent)
+            output.say("\n".join(lines))
+    output.say()
+    output.say("perdure drill run NAME runs one; docs/drills.md says what each does.")
 
 
 @app.command(epilog="\b\nExample:\n  perdure drill run flaky --kills 20 --report reports")
@@ -136,7 +146,7 @@ def _show(report: Report, drill: Drill) -> None:
 
     rows = [
         (name, output.coloured(value) if name == "verdict" else value)
-        for name, value in words.rows(report)
+        for name, value in words.rows(report, drill.recovery)
     ]
     output.say()
     output.show(output.table(("", ""), rows))

@@ -9,10 +9,12 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from chaos.drill_kit import Drill, Options, Report, Verdict, chart, pages, spreads, svg
+from chaos.drill_kit import Drill, Options, Report, Verdict, chart, pages, spreads, svg, words
+from chaos.drill_kit.glossary import GLOSSARY
 from chaos.drill_kit.lanes import lanes, running
 from chaos.drill_kit.page import page
 from chaos.drill_kit.perform import Performance
+from chaos.drill_kit.report import Operations, Spread
 from chaos.drill_kit.timeline import Applied, Attempt, Event, Fault, Timeline
 
 NASTY = "<script>alert(1)</script>&\"'"
@@ -213,3 +215,36 @@ def test_both_files_are_written_and_the_data_can_be_read_back(tmp_path):
     body = msgspec.json.decode(paths[0].read_bytes())
     assert msgspec.convert(body["timeline"], Timeline) == found.timeline
     assert body["report"]["verdict"] == "proved"
+
+
+def test_every_fault_is_named_in_the_page_also_where_its_cross_has_no_room_for_a_name():
+    faults = [Fault(kind="SIGKILL", target=f"worker-{n}", at_ms=5_000 + n) for n in range(40)]
+    made = page(performance(timeline(faults=faults)))
+    assert len(elements(chart.draw(timeline(faults=faults)), "hit")) < 40
+    assert all(f"<td>SIGKILL: worker-{n}</td>" in made for n in range(40))
+
+
+def test_the_page_explains_its_words_and_says_what_its_recovery_measures():
+    seen = performance(timeline(), recovery_ms=Spread(median=41, max=936))
+    made = page(seen)
+    assert f"{seen.drill.recovery} (median)" in made
+    assert all(f"<dt>{word}</dt>" in made for word, _ in GLOSSARY)
+
+
+@pytest.mark.parametrize(
+    ("refused", "dead", "said"),
+    [
+        (10, 5, "10 refused (10 as dead attempts must be)"),
+        (10, 0, "10 refused,"),
+        (3, 5, "3 refused,"),
+    ],
+)
+def test_refusals_that_had_to_be_are_told_as_such(refused, dead, said):
+    report = Report(
+        drill="flaky",
+        seed=1,
+        verdict=Verdict.PROVED,
+        stale_refused=dead,
+        operations=Operations(ok=1, refused=refused),
+    )
+    assert said in dict(words.rows(report))["answers to the drill's clients"]
