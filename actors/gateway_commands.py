@@ -20,6 +20,7 @@ from perdure.core.commands import (
     Refusal,
     Started,
     StartWorkflow,
+    Updated,
 )
 from perdure.core.ids import idempotency_key
 from perdure.core.links import ActivityTask
@@ -87,6 +88,8 @@ def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
                 "lease_deadline_ms": answer.deadline_ms,
                 "cancel_requested": answer.cancel_requested,
             }
+        case Updated():
+            raise errors.Internal("an answer to an update that nobody asked for")
         case Refusal():
             raise errors.from_code(answer.code, _message_of(args, answer))
 

@@ -24,6 +24,7 @@ from perdure.core.commands import (
     RecordHeartbeat,
     Refusal,
     TimeOutActivity,
+    TimeOutWorkflow,
 )
 from perdure.core.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 from perdure.core.facts import Jitter
@@ -47,7 +48,7 @@ from perdure.worker.replay import Replayer
 WORKER_ID = "local"
 KEEP = Retention()  # For ever: a test looks at what has been.
 # What run_until_idle jumps over. The deadlines of callers and of leases are left to the test.
-_SKIPPED = frozenset({"timer", "retry"})
+_SKIPPED = frozenset({"timer", "retry", "delay"})
 
 
 class Core:
@@ -137,7 +138,7 @@ class Core:
             expiries, self._proposals = self._proposals, []
             for command in [*self._queues.due(at_ms), *expiries]:
                 answer = self._commit(command, at_ms)
-                if isinstance(command, FireTimer | TimeOutActivity):
+                if isinstance(command, FireTimer | TimeOutActivity | TimeOutWorkflow):
                     if isinstance(answer, Refusal) and answer.at_ms:
                         self._queues.refused(command, answer.at_ms)
                 else:

@@ -22,8 +22,8 @@ from pathlib import Path
 import msgspec
 
 from chaos.auditor import histories as client_histories
+from chaos.auditor import interactions, sqlite
 from chaos.auditor import ledgers as effect_ledgers
-from chaos.auditor import sqlite
 from chaos.auditor.coverage import COVERAGE, NO_HISTORY, NO_LEDGER
 from chaos.auditor.effects import LedgerCheck
 from chaos.auditor.findings import AuditReport, Findings, Operations, Violation
@@ -107,6 +107,7 @@ class Auditor:
                 present = removed | {row.workflow_id for row in tables.executions()}
         if log.base.n:
             found.note(f"the log begins after commit {log.base.n}: what was before is not known")
+        interactions.check_runs(fold, found.add)
         if fold.follow_ups:
             found.note(f"{fold.follow_ups} more records follow from what is violated")
         if fold.skipped:

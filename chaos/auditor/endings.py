@@ -20,7 +20,7 @@ def _check_failed(
     if attempt != activity.attempt:
         text = f"attempt {attempt} failed, {activity.attempt} is the one that runs"
         fold.wrong(workflow, 19, activity.activity_id, text)
-    if retries.is_final(activity, failure):
+    if retries.is_final(activity, failure) or activity.cancel_requested == "wait":
         text = f"{failure.get('type')} is not retryable and left it open"
         fold.wrong(workflow, 20, activity.activity_id, text)
     early_ms = retries.early_ms(activity, failure, at_ms, fold.began_ms, fold.stall_ms)
@@ -154,7 +154,9 @@ def _failed(fold: Place, workflow: Workflow, record: Record) -> None:
     if activity is None:
         return
     _asked(fold, workflow, record, request_id)
-    if activity.state == DEAD:
+    if _given_up(activity, failure, started_ms):
+        pass  # Nobody ran it, and nobody waits for it.
+    elif activity.state == DEAD:
         last = activity.failures_newest[-1][4] if activity.failures_newest else None
         if started_ms is not None or failure != last:
             text = "a dead letter is failed with another failure than its last"
@@ -169,7 +171,8 @@ def _failed(fold: Place, workflow: Workflow, record: Record) -> None:
             text = f"attempt {attempt} failed, {activity.attempt} is the one that runs"
             fold.wrong(workflow, 19, activity_id, text)
         exhausted = activity.options[7] == "fail" and attempt >= activity.max_attempts
-        final = exhausted or retries.is_final(activity, failure)
+        is_given_up = activity.cancel_requested == "wait"
+        final = exhausted or is_given_up or retries.is_final(activity, failure)
         if not _ends(activity, failure, at_ms) and not final:
             text = f"{failure.get('type')} closed it, and is neither final nor a deadline"
             fold.wrong(workflow, 20, activity_id, text)
@@ -177,6 +180,12 @@ def _failed(fold: Place, workflow: Workflow, record: Record) -> None:
         text = f"{failure.get('type')} closed it without a live lease, and no deadline had passed"
         fold.wrong(workflow, 17, activity_id, text)
     _close(workflow, activity, "failed")
+
+
+def _given_up(activity: Activity, failure: Any, started_ms: int | None) -> bool:
+    """Whether this is the end of what its workflow gave up while no attempt ran."""
+    is_wanted = activity.cancel_requested != "wait"
+    return not is_wanted and started_ms is None and failure.get("type") == "Cancelled"
 
 
 def _ends(activity: Activity, failure: Any, at_ms: int) -> bool:

@@ -12,15 +12,18 @@ from typing import Any
 
 import msgspec
 
-from chaos.auditor import names
+from chaos.auditor import interactions, names
 from chaos.auditor.endings import ENDING_RULES
 from chaos.auditor.findings import Findings
 from chaos.auditor.leases import LEASE_RULES
 from chaos.auditor.state import (
+    CANCELLED,
     COMPLETED,
+    CONTINUED,
     DEAD,
     FAILED,
     RUNNING,
+    TERMINATED,
     Closed,
     Workflow,
 )
@@ -30,7 +33,18 @@ STARTED = names.TAGS["WorkflowStarted"]
 TASK_COMPLETED = names.TAGS["ActivityTaskCompleted"]
 WAKES = frozenset(
     names.TAGS[name]
-    for name in ("WorkflowStarted", "TimerFired", "ActivityTaskCompleted", "ActivityTaskFailed")
+    for name in (
+        "WorkflowStarted",
+        "TimerFired",
+        "ActivityTaskCompleted",
+        "ActivityTaskFailed",
+        "WorkflowCancelRequested",
+        "SignalReceived",
+        "UpdateReceived",
+        "ChildWorkflowCompleted",
+        "ChildWorkflowFailed",
+        "WorkflowReset",
+    )
 )
 # What only a workflow's own code may ask for.
 STEPS = frozenset(
@@ -40,15 +54,32 @@ STEPS = frozenset(
         "ActivityTaskCancelled",
         "TimerStarted",
         "TimerCancelled",
+        "ActivityCancelRequested",
+        "ChildWorkflowStarted",
+        "ChildCancelRequested",
+        "SignalSent",
+        "MarkerRecorded",
+        "SearchAttributesSet",
+        "UpdateEnded",
         "WorkflowCompleted",
         "WorkflowFailed",
+        "WorkflowCancelled",
+        "WorkflowContinuedAsNew",
     )
 )
+STATUSES = {
+    names.TAGS["WorkflowCompleted"]: COMPLETED,
+    names.TAGS["WorkflowFailed"]: FAILED,
+    names.TAGS["WorkflowCancelled"]: CANCELLED,
+    names.TAGS["WorkflowTerminated"]: TERMINATED,
+    names.TAGS["WorkflowContinuedAsNew"]: CONTINUED,
+}
 # These may stand for two events: the start of the attempt is the one before.
 DOUBLE = frozenset({names.TAGS["ActivityTaskCompleted"], names.TAGS["ActivityTaskFailed"]})
 STARTED_MS_AT = 8
 # Ends of workflow tasks that say nothing about the workflow.
-UNCOUNTED = frozenset({"handed_back", "unknown_type"})
+UNCOUNTED = frozenset({"handed_back", "unknown_type", "unread"})
+TIMED_OUT = "WorkflowTimeout"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -132,7 +163,7 @@ class Fold:
                 self.wrong(workflow, 10, "", text)
             if trait.is_event:
                 self._event(workflow, record, trait)
-                if trait.is_step:
+                if trait.is_step and not is_time_out(record, trait.kind.name):
                     self._step(workflow, trait.kind)
             if len(record) < trait.length:
                 record.extend([None] * (trait.length - len(record)))
@@ -172,6 +203,11 @@ class Fold:
         workflow.steps_due -= 1
 
 
+def is_time_out(record: Record, kind: str) -> bool:
+    """Whether this end is that of the time which the workflow was given: no step of its code."""
+    return kind == "WorkflowFailed" and record[3].get("type") == TIMED_OUT
+
+
 # --- the workflow -----------------------------------------------------------
 def _was_foreseen(fold: Fold, workflow: Workflow, record: Record) -> bool:
     """Whether a result bears the instant at which its worker ran the workflow on from it.
@@ -189,11 +225,13 @@ def _started(fold: Fold, workflow: Workflow, record: Record) -> None:
     workflow.workflow_type, workflow.task_queue = record[3], record[4]
     workflow.request_id, workflow.digest = record[6], record[7]
     workflow.started_ms, workflow.started_n = record[2], fold.n
+    interactions.started(workflow, record[8])
 
 
 def _ended(fold: Fold, workflow: Workflow, record: Record) -> None:
-    workflow.status = COMPLETED if record[0] == names.TAGS["WorkflowCompleted"] else FAILED
+    workflow.status = STATUSES[record[0]]
     workflow.closed_ms = record[2]
+    interactions.ended(fold, workflow, record)
     for activity_id, activity in workflow.activities.items():
         workflow.closed[activity_id] = Closed(
             activity.activity_type, activity.grants, "left open", None
@@ -270,6 +308,7 @@ def _timer_cancelled(fold: Fold, workflow: Workflow, record: Record) -> None:
 RULES: dict[int, Callable[[Fold, Workflow, Record], None]] = {
     **LEASE_RULES,
     **ENDING_RULES,
+    **interactions.RULES,
 }
 RULES |= {
     names.TAGS[name]: rule
@@ -277,6 +316,9 @@ RULES |= {
         "WorkflowStarted": _started,
         "WorkflowCompleted": _ended,
         "WorkflowFailed": _ended,
+        "WorkflowCancelled": _ended,
+        "WorkflowTerminated": _ended,
+        "WorkflowContinuedAsNew": _ended,
         "WorkflowTaskCompleted": _task_completed,
         "WorkflowTaskFailed": _task_failed,
         "TimerStarted": _timer_started,

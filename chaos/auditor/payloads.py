@@ -28,7 +28,15 @@ def same(one: bytes | None, other: bytes | None) -> bool:
 
 def as_logged(record: list[Any]) -> list[Any]:
     """The record that the log has where the store has `record`."""
+    if names.KINDS[record[0]].name == "WorkflowStarted" and len(record) > 8 and record[8]:
+        record = [*record[:8], _terms(record[8])]
     at = names.KINDS[record[0]].payload
     if not at or record[at] is None or len(record[at]) <= names.REFERENCE_FROM_BYTES:
         return record
     return [*record[:at], refer(record[at]), *record[at + 1 :]]
+
+
+def _terms(terms: list[Any]) -> list[Any]:
+    """Of a start: the signals that an earlier run handed on hold payloads too."""
+    signals = [[name, None if one is None else refer(one)] for name, one in terms[6]]
+    return [*terms[:6], signals, *terms[7:]]

@@ -13,6 +13,9 @@ DEAD = "DeadLettered"
 RUNNING = "Running"
 COMPLETED = "Completed"
 FAILED = "Failed"
+CANCELLED = "Cancelled"
+TERMINATED = "Terminated"
+CONTINUED = "ContinuedAsNew"
 
 Grant = tuple[int, int, int]  # generation, grant, attempt
 
@@ -127,6 +130,7 @@ class Workflow:
 
     __slots__ = (
         "activities",
+        "children",
         "closed",
         "closed_ms",
         "commands",
@@ -138,6 +142,7 @@ class Workflow:
         "last_event_id",
         "last_wake_id",
         "newest_ms",
+        "parent",
         "request_id",
         "requests",
         "started_ms",
@@ -149,8 +154,10 @@ class Workflow:
         "task_failures",
         "task_queue",
         "task_reason",
+        "timeout_at_ms",
         "timers",
         "timers_gone",
+        "updates",
         "workflow_id",
         "workflow_type",
     )
@@ -185,6 +192,12 @@ class Workflow:
         self.timers_gone: set[int] = set()
         # (tag of the record, request id) -> activity id, of operators' requests.
         self.requests: dict[tuple[int, str], str] = {}
+        # Open children, open updates, whose child it is ([execution, child id, close]), and when
+        # its time is over.
+        self.children: dict[str, str] = {}
+        self.updates: set[str] = set()
+        self.parent: list[Any] | None = None
+        self.timeout_at_ms = 0
         # event id and checksum of each stored event, in the log's order.
         self.events = array("Q")
 

@@ -28,6 +28,13 @@ _COMPARED = tuple(
     if name not in ("workflow_id", "task_failure")  # The one is the key, the other is encoded.
 )
 _CLOSES = frozenset({"ActivityTaskCompleted", "ActivityTaskFailed"})
+# Where in its record stands what it is found by when it is asked for again.
+_REQUEST_AT = {
+    kind.name: kind.fields.index(field) + 1
+    for kind in names.KINDS.values()
+    for field in ("request_id", "update_id")
+    if field in kind.fields and kind.name != "WorkflowStarted"
+}
 _AT_ACTIVITY = {name: at for at, name in enumerate(names.ACTIVITY)}
 # Of the table's columns of an activity, what heartbeats left behind.
 _CARRIED = ("details", "beat")
@@ -222,9 +229,10 @@ class TableCheck:
             self._found.add(number, where, f"{kind.name} is not what the log has")
             return
         closes = record[3] if kind.name in _CLOSES else None
-        request_id = None
-        if kind.fields[-1] == "request_id" and len(record) == len(kind.fields) + 1:
-            request_id = None if record[-1] is None else f"{kind.name}/{record[-1]}"
+        at = _REQUEST_AT.get(kind.name, 0)
+        request_id = record[at] if 0 < at < len(record) else None
+        if request_id is not None:
+            request_id = f"{kind.name}/{request_id}"
         if (row.at_ms, row.kind, row.closes, row.request_id) != (
             record[2],
             kind.name,

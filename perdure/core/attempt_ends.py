@@ -18,6 +18,7 @@ from perdure.core.records import (
 )
 from perdure.core.state import Activity, ActivityState, Execution, Lease, moved_deadlines
 from perdure.failures import (
+    CANCELLED,
     HEARTBEAT_TIMEOUT,
     SCHEDULE_TO_CLOSE_TIMEOUT,
     SCHEDULE_TO_START_TIMEOUT,
@@ -29,6 +30,7 @@ from perdure.failures import (
 from perdure.policy import matches_non_retryable, retry_delay_ms
 
 DROPPED = "Dropped"
+WAIT = "wait"  # Mode of cancelling: the attempt that runs is the last.
 News = tuple[Payload | None, int]  # Details and beat of a heartbeat that came with the end.
 
 
@@ -38,6 +40,8 @@ def failed(
 ) -> Decision:
     """Closed, dead-lettered, or due again: the first of these whose condition holds."""
     policy = activity.options.retry
+    if activity.cancel_requested == WAIT:
+        return Decision(closed(execution, activity, failure, facts), Done(DROPPED))
     if failure.non_retryable or matches_non_retryable(policy, failure):
         return Decision(closed(execution, activity, failure, facts), Done(DROPPED))
     if activity.attempt >= policy.max_attempts:
@@ -127,6 +131,25 @@ def closed(
         worker_id=worker_id,
     )
     return (record,)
+
+
+def cancelled() -> Failure:
+    """Of an activity that the workflow gave up, where no attempt of it has another end."""
+    return engine_failure(CANCELLED, "the workflow no longer wants it")
+
+
+def handed_back(
+    execution: Execution,
+    activity: Activity,
+    facts: Facts,
+    reason: str,
+    uncharged: int,
+    news: News,
+) -> Decision:
+    """An attempt that ended uncharged: the same number again, unless nobody wants it any more."""
+    if activity.cancel_requested == WAIT:
+        return Decision(closed(execution, activity, cancelled(), facts), Done())
+    return Decision((released(activity, facts, reason, uncharged, news),), Done())
 
 
 def released(activity: Activity, facts: Facts, reason: str, uncharged: int, news: News) -> Record:

@@ -27,6 +27,10 @@ class Source(Protocol):
         """The event made by the operator's command with this request id, or None."""
         ...
 
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        ...
+
 
 class Aside(msgspec.Struct, frozen=True):
     """A command that made the core raise: it changed nothing and is kept for inspection."""
@@ -49,6 +53,6 @@ class Batch(msgspec.Struct):
     n: int  # The commit that the answers depend on.
     change: Change | None
     answers: list[AnyAnswer]  # In the order of the commands.
-    closings: dict[str, Record]  # workflow_id -> WorkflowCompleted or WorkflowFailed
+    closings: dict[str, Record]  # workflow_id -> the event that ended it
     aside: list[Aside]
     dead_letters: bool = False  # Whether it may change what is dead.

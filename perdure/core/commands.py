@@ -13,6 +13,17 @@ import msgspec
 
 from perdure.core.command_base import Command as Command
 from perdure.core.ids import Address, Session
+from perdure.core.interactions import CancelWorkflow as CancelWorkflow
+from perdure.core.interactions import ChildEnded as ChildEnded
+from perdure.core.interactions import DetachLease as DetachLease
+from perdure.core.interactions import PauseWorkflow as PauseWorkflow
+from perdure.core.interactions import ResetWorkflow as ResetWorkflow
+from perdure.core.interactions import RetryNow as RetryNow
+from perdure.core.interactions import SetGate as SetGate
+from perdure.core.interactions import SignalWorkflow as SignalWorkflow
+from perdure.core.interactions import TerminateWorkflow as TerminateWorkflow
+from perdure.core.interactions import TimeOutWorkflow as TimeOutWorkflow
+from perdure.core.interactions import UpdateWorkflow as UpdateWorkflow
 from perdure.core.records import Payload
 from perdure.core.start import StartTerms
 from perdure.core.steps import CancelActivity as CancelActivity
@@ -238,6 +249,17 @@ AnyCommand = (
     | RecordHeartbeat
     | ExpireLease
     | EndLease
+    | SignalWorkflow
+    | CancelWorkflow
+    | TerminateWorkflow
+    | UpdateWorkflow
+    | RetryNow
+    | PauseWorkflow
+    | SetGate
+    | ResetWorkflow
+    | DetachLease
+    | TimeOutWorkflow
+    | ChildEnded
 )
 
 
@@ -287,4 +309,12 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
     at_ms: int = 0
 
 
-AnyAnswer = Done | Started | Deadline | Closed | Refusal
+class Updated(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """How an update ended (the answer to a watch of it). `rejected`: its validator said no."""
+
+    result: Payload | None
+    failure: Failure | None
+    rejected: bool = False
+
+
+AnyAnswer = Done | Started | Deadline | Closed | Refusal | Updated

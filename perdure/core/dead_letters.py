@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from perdure.core.records import (
+    ActivityCancelRequested,
     ActivityDeadLettered,
     ActivityRedriven,
     ActivityTaskCancelled,
@@ -27,9 +28,9 @@ from perdure.errors import InvalidArgument
 
 Position = tuple[int, str, str]  # (dead_ms, workflow id, activity id)
 
-# What makes a dead letter, or may take one away; the closing of a workflow may, too.
+# What makes a dead letter, changes one, or may take one away; the closing of a workflow may, too.
 _TOUCHING: frozenset[type[Record]] = frozenset(
-    {ActivityDeadLettered, ActivityRedriven, ActivityTaskCancelled}
+    {ActivityDeadLettered, ActivityRedriven, ActivityTaskCancelled, ActivityCancelRequested}
 )
 _position_decoder = msgspec.msgpack.Decoder(Position)
 

@@ -9,54 +9,39 @@ decide_activity.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
-import msgspec
-
-from perdure.core import decide_activity, decide_dead_letter, limits
+from perdure.core import decide_activity, decide_dead_letter, decide_interactions, limits
 from perdure.core.commands import (
     AnyAnswer,
-    CancelActivity,
-    CancelTimer,
     Command,
     CompleteActivity,
     CompleteDeadLetter,
-    CompleteWorkflow,
     CompleteWorkflowTask,
+    DetachLease,
     Done,
     EndLease,
     ExpireLease,
     FailActivity,
     FailDeadLetter,
-    FailWorkflow,
     FailWorkflowTask,
     FireTimer,
     GrantLease,
-    Hire,
     RecordHeartbeat,
     RedriveDeadLetter,
     Refusal,
     ReleaseActivity,
-    ScheduleActivity,
     Started,
-    StartTimer,
     StartWorkflow,
-    Step,
     TimeOutActivity,
     TimeOutWorkflowTask,
 )
+from perdure.core.decide_start import resolve_terms
+from perdure.core.decide_steps import Steps, resolve_options
 from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.records import (
-    ActivityOptions,
-    ActivityTaskCancelled,
-    ActivityTaskScheduled,
     Record,
-    TimerCancelled,
     TimerFired,
-    TimerStarted,
-    WorkflowCompleted,
-    WorkflowFailed,
     WorkflowStarted,
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
@@ -66,7 +51,12 @@ from perdure.errors import no_workflow
 from perdure.failures import engine_failure
 
 # Ends of a workflow task that say nothing about the workflow: not counted towards parking.
-UNCOUNTED = frozenset({"handed_back", "unknown_type"})
+UNCOUNTED = frozenset({"handed_back", "unknown_type", "unread"})
+# A run ends only once it has read all that was sent to it and acknowledged.
+UNREAD = Refusal(
+    "FAILED_PRECONDITION",
+    "a signal or an update has come that the workflow has not read: it is run on before it ends",
+)
 
 
 def decide(execution: Execution | None, command: Command, facts: Facts) -> Decision:
@@ -85,6 +75,7 @@ def decide(execution: Execution | None, command: Command, facts: Facts) -> Decis
 
 def _start(execution: Execution | None, command: StartWorkflow, facts: Facts) -> Decision:
     if execution is None:
+        terms = command.terms
         return Decision(
             (
                 WorkflowStarted(
@@ -95,6 +86,7 @@ def _start(execution: Execution | None, command: StartWorkflow, facts: Facts) ->
                     command.input,
                     command.request_id,
                     command.digest,
+                    None if terms is None else resolve_terms(terms, facts),
                 ),
             ),
             Started(),
@@ -144,7 +136,7 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
     if not command.consumed_from < command.consumed <= execution.last_event_id:
         return refuse("INVALID_ARGUMENT", f"consumed: event {command.consumed} does not exist")
     records: list[Record] = [WorkflowTaskCompleted(*after)]
-    steps = _Steps(execution, facts, command.hire)
+    steps = Steps(execution, facts, command.hire)
     for step in command.steps:
         wrong = steps.take(step)
         if wrong is not None:
@@ -153,104 +145,14 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
                 (_failed_task(execution, "error", failure, facts),),
                 Refusal("INVALID_ARGUMENT", wrong),
             )
+    steps.finish()
+    more = execution.more
+    if steps.ending is not None and more is not None and more.last_message_id > command.consumed:
+        return Decision((_failed_task(execution, "unread", None, facts),), UNREAD)
     records.extend(steps.records)
+    if steps.then or (steps.ending is not None and more is not None):
+        return Decision(tuple(records), Done(), steps.follow_ons())
     return Decision(tuple(records), Done())
-
-
-class _Steps:
-    """Turns the steps of one workflow task into events, in order."""
-
-    def __init__(self, execution: Execution, facts: Facts, hire: Hire | None) -> None:
-        self.records: list[Record] = []
-        self._hire = hire
-        self._execution = execution
-        self._facts = facts
-        self._event_id = execution.last_event_id
-        self._scheduled: set[str] = set()
-        self._timers: set[int] = set()
-        self._gone: set[str | int] = set()
-        self._closed = False
-
-    def take(self, step: Step) -> str | None:
-        """Add the events of `step`; a text where it makes no sense."""
-        if self._closed:
-            return "a step follows the end of the workflow"
-        self._event_id += 1
-        return _STEPS[type(step)](self, step)
-
-    def _schedule(self, step: ScheduleActivity) -> str | None:
-        activity_id = step.activity_id
-        if (
-            activity_id in self._execution.activities
-            or activity_id in self._scheduled
-            # Before its first command nothing of a workflow can have been closed: no look-up.
-            or (self._execution.commands and self._facts.closing_event(activity_id) is not None)
-        ):
-            return f"activity_id {activity_id!r} is used twice in one run"
-        if not 1 <= len(activity_id.encode("utf-8")) <= limits.ID_BYTES_MAX:
-            return f"activity_id must have 1 to {limits.ID_BYTES_MAX} bytes"
-        self._scheduled.add(activity_id)
-        options = resolve_options(step.options, self._facts.dlq_after_attempts)
-        self._add(ActivityTaskScheduled, activity_id, step.activity_type, step.input, options)
-        if self._hire is not None and activity_id in self._hire.activity_ids:
-            self.records.append(
-                decide_activity.hired(activity_id, options, self._hire, self._facts)
-            )
-        return None
-
-    def _start_timer(self, step: StartTimer) -> str | None:
-        if step.timer_id in self._execution.timers or step.timer_id in self._timers:
-            return f"timer {step.timer_id} is started twice"
-        self._timers.add(step.timer_id)
-        due_ms = min(self._facts.now_ms + max(step.duration_ms, 0), limits.INTEGER_MAX)
-        self._add(TimerStarted, step.timer_id, due_ms)
-        return None
-
-    def _cancel_timer(self, step: CancelTimer) -> str | None:
-        known = step.timer_id in self._execution.timers or step.timer_id in self._timers
-        self._add(TimerCancelled, step.timer_id, not known or step.timer_id in self._gone)
-        self._gone.add(step.timer_id)
-        return None
-
-    def _cancel_activity(self, step: CancelActivity) -> str | None:
-        activity_id = step.activity_id
-        known = activity_id in self._execution.activities or activity_id in self._scheduled
-        self._add(ActivityTaskCancelled, activity_id, not known or activity_id in self._gone)
-        self._gone.add(activity_id)
-        return None
-
-    def _complete(self, step: CompleteWorkflow) -> str | None:
-        self._closed = True
-        self._add(WorkflowCompleted, step.result)
-        return None
-
-    def _fail(self, step: FailWorkflow) -> str | None:
-        self._closed = True
-        self._add(WorkflowFailed, step.failure)
-        return None
-
-    def _add(self, kind: Callable[..., Record], *fields: Any) -> None:
-        self.records.append(kind(self._event_id, self._facts.now_ms, *fields))
-
-
-_STEPS: dict[type, Callable[[_Steps, Any], str | None]] = {
-    ScheduleActivity: _Steps._schedule,
-    StartTimer: _Steps._start_timer,
-    CancelTimer: _Steps._cancel_timer,
-    CancelActivity: _Steps._cancel_activity,
-    CompleteWorkflow: _Steps._complete,
-    FailWorkflow: _Steps._fail,
-}
-
-
-@lru_cache(maxsize=1024)
-def resolve_options(options: ActivityOptions, dlq_after_attempts: int) -> ActivityOptions:
-    """`options` with every unset value at its default, as they stand in the log from then on."""
-    return msgspec.structs.replace(
-        options,
-        retry=options.retry.resolved(dlq_after_attempts),
-        start_to_close_ms=options.start_to_close_ms or limits.START_TO_CLOSE_MS,
-    )
 
 
 def _fail_task(execution: Execution, command: FailWorkflowTask, facts: Facts) -> Decision:
@@ -308,9 +210,11 @@ _DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     ExpireLease: decide_activity.expire,
     EndLease: decide_activity.end,
     TimeOutActivity: decide_activity.time_out,
+    DetachLease: decide_activity.detach,
     RedriveDeadLetter: decide_dead_letter.redrive,
     FailDeadLetter: decide_dead_letter.fail_dead_letter,
     CompleteDeadLetter: decide_dead_letter.complete_dead_letter,
+    **decide_interactions.DECIDERS,
 }
 
 __all__ = ["AnyAnswer", "decide", "resolve_options"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from perdure.core.attempt_ends import (
     DROPPED,
+    WAIT,
     closed,
     failed,
     grace_ms,
+    handed_back,
     overdue,
-    released,
     timed_out,
     too_late,
     with_refusal,
@@ -20,6 +21,7 @@ from perdure.core.attempt_ends import (
 from perdure.core.commands import (
     CompleteActivity,
     Deadline,
+    DetachLease,
     Done,
     EndLease,
     ExpireLease,
@@ -38,6 +40,7 @@ from perdure.core.records import (
     ActivityTaskCompleted,
     ActivityTaskFailed,
     HeartbeatRecorded,
+    LeaseDetached,
     LeaseGranted,
     Record,
 )
@@ -182,7 +185,28 @@ def release(execution: Execution, command: ReleaseActivity, facts: Facts) -> Dec
     news = (command.details, command.beat)
     if too_late(lease, activity, facts):
         return with_refusal(timed_out(execution, activity, lease, facts, news), STALE)
-    return Decision((released(activity, facts, command.reason, 0, news),), Done())
+    return handed_back(execution, activity, facts, command.reason, 0, news)
+
+
+def detach(execution: Execution, command: DetachLease, facts: Facts) -> Decision:
+    """The attempt is left to whoever has its token: its lease lives on, without a session."""
+    live = _live(execution, facts.address)
+    if live is None:
+        return refuse("FAILED_PRECONDITION", STALE)
+    activity, lease = live
+    news = (command.details, command.beat)
+    if too_late(lease, activity, facts):
+        return with_refusal(timed_out(execution, activity, lease, facts, news), STALE)
+    if lease.session is None:
+        return Decision((), Done())
+    named = (facts.now_ms, activity.activity_id, activity.generation, activity.grant)
+    records: list[Record] = []
+    if command.beat > activity.beat:
+        deadline_ms, _ = moved_deadlines(lease, activity, facts.stall_ms)
+        beat = (command.beat, command.details, deadline_ms, facts.stall_ms)
+        records.append(HeartbeatRecorded(*named, *beat))
+    records.append(LeaseDetached(*named))
+    return Decision(tuple(records), Done())
 
 
 def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> Decision:
@@ -197,7 +221,7 @@ def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> D
     beat = command.beat or activity.beat + 1
     deadline_ms, attempt_deadline_ms = moved_deadlines(lease, activity, facts.stall_ms)
     if beat <= activity.beat:
-        return Decision((), Deadline(deadline_ms))
+        return Decision((), _deadline(activity, deadline_ms))
     length_ms = activity.options.heartbeat_ms
     if length_ms:
         deadline_ms = max(deadline_ms, min(now_ms + length_ms, attempt_deadline_ms))
@@ -211,7 +235,11 @@ def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> D
         deadline_ms=deadline_ms,
         stall_ms=facts.stall_ms,
     )
-    return Decision((record,), Deadline(deadline_ms))
+    return Decision((record,), _deadline(activity, deadline_ms))
+
+
+def _deadline(activity: Activity, deadline_ms: int) -> Deadline:
+    return Deadline(deadline_ms, activity.cancel_requested == WAIT)
 
 
 # --- ends that nobody reported ----------------------------------------------
@@ -236,11 +264,13 @@ def end(execution: Execution, command: EndLease, facts: Facts) -> Decision:
         return refuse("FAILED_PRECONDITION", STALE)
     activity, lease = live
     reason, news = command.reason, (command.details, command.beat)
+    if lease.session is None and reason != "undelivered":
+        return refuse("FAILED_PRECONDITION", "the lease belongs to no session")
     restarts = activity.uncharged_in_a_row
     if reason == "undelivered":
-        return Decision((released(activity, facts, reason, restarts, news),), Done())
+        return handed_back(execution, activity, facts, reason, restarts, news)
     if reason == "node_restart" and restarts < UNCHARGED_IN_A_ROW_MAX:
-        return Decision((released(activity, facts, reason, restarts + 1, news),), Done())
+        return handed_back(execution, activity, facts, reason, restarts + 1, news)
     failure = engine_failure(WORKER_DIED, f"worker {lease.worker_id} ended without a report")
     return failed(execution, activity, failure, facts, news)
 

@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from perdure.core import limits
+from perdure.core import execution_more, limits
 from perdure.core.records import (
     EVENT_TYPES,
     WAKE_TYPES,
+    ActivityCancelRequested,
     ActivityDeadLettered,
     ActivityRedriven,
     ActivityTaskCancelled,
@@ -22,6 +23,7 @@ from perdure.core.records import (
     ActivityTaskFailed,
     ActivityTaskScheduled,
     HeartbeatRecorded,
+    LeaseDetached,
     LeaseGranted,
     LeaseReleased,
     Record,
@@ -69,12 +71,18 @@ ACTIVITY_TRANSITIONS: dict[tuple[ActivityState | None, type[Record]], ActivitySt
     (ActivityState.DEAD_LETTERED, ActivityTaskCompleted): None,  # By an operator.
     (ActivityState.DEAD_LETTERED, ActivityTaskFailed): None,  # By an operator.
     (ActivityState.DEAD_LETTERED, ActivityTaskCancelled): None,
+    (ActivityState.LEASED, LeaseDetached): ActivityState.LEASED,
+    # The workflow no longer waits for it, or only for the end of its attempt.
+    (ActivityState.SCHEDULED, ActivityCancelRequested): ActivityState.SCHEDULED,
+    (ActivityState.LEASED, ActivityCancelRequested): ActivityState.LEASED,
+    (ActivityState.RETRYING, ActivityCancelRequested): ActivityState.RETRYING,
+    (ActivityState.DEAD_LETTERED, ActivityCancelRequested): ActivityState.DEAD_LETTERED,
 }
 
 
 def begin(workflow_id: str, started: WorkflowStarted) -> Execution:
     """The execution that `started` makes."""
-    return Execution(
+    execution = Execution(
         workflow_id=workflow_id,
         workflow_type=started.workflow_type,
         task_queue=started.task_queue,
@@ -85,6 +93,9 @@ def begin(workflow_id: str, started: WorkflowStarted) -> Execution:
         last_event_id=started.event_id,
         last_wake_id=started.event_id,
     )
+    if started.terms is not None:
+        execution_more.begin_with(execution, started.terms)
+    return execution
 
 
 def evolve(execution: Execution, record: Record, n: int = 0) -> Execution:
@@ -119,6 +130,8 @@ def _task_completed(execution: Execution, record: WorkflowTaskCompleted) -> None
     execution.task_due_ms = 0
     execution.task_failure = None
     execution.task_reason = ""
+    if execution.more is not None:
+        execution_more.has_read(execution.more, record.consumed)
 
 
 def _task_failed(execution: Execution, record: WorkflowTaskFailed) -> None:
@@ -129,18 +142,11 @@ def _task_failed(execution: Execution, record: WorkflowTaskFailed) -> None:
 
 
 def _completed(execution: Execution, record: WorkflowCompleted) -> None:
-    _close(execution, Status.COMPLETED, record.at_ms)
+    execution_more.close(execution, Status.COMPLETED, record.at_ms)
 
 
 def _failed(execution: Execution, record: WorkflowFailed) -> None:
-    _close(execution, Status.FAILED, record.at_ms)
-
-
-def _close(execution: Execution, status: Status, at_ms: int) -> None:
-    execution.status = status
-    execution.closed_ms = at_ms
-    execution.activities.clear()
-    execution.timers.clear()
+    execution_more.close(execution, Status.FAILED, record.at_ms)
 
 
 def _timer_started(execution: Execution, record: TimerStarted) -> None:
@@ -160,6 +166,7 @@ _WORKFLOW_FOLDS: dict[type[Record], Callable[[Execution, Any], None]] = {
     TimerStarted: _timer_started,
     TimerFired: _timer_gone,
     TimerCancelled: _timer_gone,
+    **execution_more.FOLDS,
 }
 
 
@@ -312,4 +319,6 @@ _ACTIVITY_FOLDS: dict[type[Record], Callable[[Activity, Any], None]] = {
     RetryScheduled: _retry,
     ActivityDeadLettered: _dead,
     ActivityRedriven: _redriven,
+    LeaseDetached: execution_more.detached,
+    ActivityCancelRequested: execution_more.cancel_requested,
 }

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure.core.commands import AnyAnswer, Refusal
+from perdure.core.bounds import DEFAULT, Bounds
+from perdure.core.commands import AnyAnswer, Command, Refusal
 from perdure.core.ids import Address
 from perdure.core.records import Record
 
@@ -32,6 +33,17 @@ class Facts(msgspec.Struct, frozen=True):
     stall_ms: int = 0
     closing_event: Callable[[str], Record | None] = lambda _: None
     requested_event: Callable[[str], Record | None] = lambda _: None
+    bounds: Bounds = DEFAULT
+
+
+class FollowOn(msgspec.Struct, frozen=True, gc=False):
+    """What a decision has others do: judged right behind it, in the same commit.
+
+    Where it is refused, `otherwise` is judged.
+    """
+
+    command: Command
+    otherwise: Command | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +54,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     records: tuple[Record, ...]
     answer: AnyAnswer
+    then: tuple[FollowOn, ...] = ()
 
 
 def refuse(code: str, message: str, at_ms: int = 0) -> Decision:

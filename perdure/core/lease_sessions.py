@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from perdure.core.attempt_ends import WAIT
 from perdure.core.ids import GATEWAY_SOURCE, Session, seal
 from perdure.core.lease_table import LeaseTable
 from perdure.core.limits import GRACE_MS, SYNC_MS, UNDELIVERED_MAX
 from perdure.core.links import CancelTask, LeaseTerms, Sessions, Sync
 from perdure.core.live_lease import LiveLease
-from perdure.core.records import CLOSING_TYPES, ActivityTaskCancelled, Record
+from perdure.core.records import (
+    CLOSING_TYPES,
+    ActivityCancelRequested,
+    ActivityTaskCancelled,
+    LeaseDetached,
+    Record,
+)
 from perdure.core.seats import SessionSets
 
 WORKER_DIED = "worker_died"
@@ -52,8 +59,14 @@ class LeaseSessions:
 
     # --- leases -----------------------------------------------------------------
     def changed(self, lease: LiveLease, record: Record | None, begins: bool) -> None:
-        """A lease began or ended."""
+        """A lease began or ended, or something was noted about it."""
         if lease.holder is None:
+            return
+        if isinstance(record, ActivityCancelRequested):
+            self._tell(lease.holder, CancelTask(seal(lease.address, self._key), WAIT))
+            return
+        if isinstance(record, LeaseDetached):
+            self._let_go(lease)
             return
         if begins:
             self._held.setdefault(lease.holder, {})[lease] = None
@@ -146,6 +159,8 @@ class LeaseSessions:
                 continue
             held.add(lease)
             lease.misses = 0
+            if lease.is_given_up:  # Once more: it may not have heard.
+                self._tell(session, CancelTask(token, WAIT))
             if lease.holder is not None and lease.holder != session:
                 self._adopt(lease, session)
             moved = self._table.moved(lease, heard_ms)

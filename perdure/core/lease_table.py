@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from perdure.core.attempt_ends import WAIT
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
@@ -25,11 +26,13 @@ from perdure.core.live_lease import Beat, LiveLease
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
+    ActivityCancelRequested,
     ActivityDeadLettered,
     ActivityTaskCancelled,
     ActivityTaskCompleted,
     ActivityTaskFailed,
     HeartbeatRecorded,
+    LeaseDetached,
     LeaseGranted,
     LeaseReleased,
     Payload,
@@ -122,6 +125,7 @@ class LeaseTable:
                 live.heartbeat_ms = activity.options.heartbeat_ms
                 live.beat = activity.beat
                 live.stall_ms = lease.stall_ms
+                live.is_given_up = activity.cancel_requested == WAIT
                 self._begin(live, lease.deadline_ms, lease.attempt_deadline_ms, None)
 
     def apply(self, workflow_id: str, at_ms: int, record: Record) -> None:
@@ -146,9 +150,28 @@ class LeaseTable:
             held = self._live.get((workflow_id, record.activity_id))  # type: ignore[attr-defined]
             if held is not None:
                 self._end(held, record)
+        elif isinstance(record, ActivityCancelRequested | LeaseDetached):
+            held = self._live.get((workflow_id, record.activity_id))
+            if held is not None:
+                self._noted(held, record)
         elif kind in CLOSING_TYPES:
             for held in list(self._by_workflow.get(workflow_id, {}).values()):
                 self._end(held, record)
+
+    def _noted(self, lease: LiveLease, record: ActivityCancelRequested | LeaseDetached) -> None:
+        """The lease lives on; what has changed is whom it concerns."""
+        if isinstance(record, ActivityCancelRequested):
+            if record.mode == WAIT:
+                lease.is_given_up = True
+                self._changed(lease, record, True)
+            return
+        if lease.address.grant != record.grant:
+            return
+        self._changed(lease, record, False)
+        lease.session = lease.holder = None
+        if lease.ending not in ("", "expired"):  # No session's end is its end any more.
+            lease.ending = ""
+            self._deadlines.put(lease, lease.deadline_ms)
 
     def _begin(
         self, lease: LiveLease, deadline_ms: int, attempt_ms: int, record: LeaseGranted | None

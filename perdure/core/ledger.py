@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from perdure.core.batch import Aside, Batch, Source, Unfit
-from perdure.core.chain import next_hash
-from perdure.core.change import Change, StoredEvent
+from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.commands import (
     STEP_DROPPED,
     AnyAnswer,
+    ChildEnded,
     Command,
     CompleteActivity,
+    DetachLease,
     Done,
     FailActivity,
     RecordHeartbeat,
@@ -33,40 +34,23 @@ from perdure.core.commands import (
 from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING, foresees
+from perdure.core.decide_interactions import BY_ID
+from perdure.core.decide_start import because
+from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Decision, Facts, Jitter, scoped
-from perdure.core.ids import Address, unseal
-from perdure.core.limits import READY_MAX
-from perdure.core.records import (
-    CommitBody,
-    Group,
-    Record,
-    WorkflowStarted,
-    encode_body,
-)
-from perdure.core.state import Execution
-from perdure.core.traits import TRAITS, slim, stored
+from perdure.core.facts import Decision, Facts, FollowOn, Jitter, scoped
+from perdure.core.ids import Address, execution_id, of_execution, unseal
+from perdure.core.limits import READY_MAX, RUNS_LOOKED_AT
+from perdure.core.records import Record, WorkflowStarted
+from perdure.core.state import Execution, Status
+from perdure.core.traits import TRAITS, stored
 
 EXECUTIONS_KEPT = 20_000
-_REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat)
+_REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat, DetachLease)
+# Of the first run, where there may be another.
+_RAN_ON = (Status.CONTINUED_AS_NEW, Status.REMOVED)
 # What a value that is no text or no number brings about: an id, or what a row is made of.
 _OF_VALUES = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
-
-
-class _Draft:
-    """What a batch adds up to while its commands are judged."""
-
-    def __init__(self) -> None:
-        self.groups: dict[str, list[Record]] = {}
-        self.events: list[StoredEvent] = []
-        self.started: dict[str, Execution] = {}
-        self.activities: set[tuple[str, str]] = set()
-        self.timers: set[tuple[str, int]] = set()
-        self.closing: dict[tuple[str, str], Record] = {}
-        self.requested: dict[tuple[str, str], Record] = {}
-        self.closings: dict[str, Record] = {}
-        self.aside: list[Aside] = []
-        self.dead_letters = False
 
 
 class Ledger:
@@ -90,6 +74,7 @@ class Ledger:
         dlq_after_attempts: int = 5,
         ready: int = 0,
         ready_max: int = READY_MAX,
+        bounds: Bounds = DEFAULT,
         began_ms: int = 0,
         stall_ms: int = 0,
     ) -> None:
@@ -108,6 +93,7 @@ class Ledger:
         self._draw = draw
         self._jitter = jitter
         self._dlq_after_attempts = dlq_after_attempts
+        self._bounds = bounds
         self._executions: dict[str, Execution] = {}
         self._unread: Exception | None = None  # Why the source could not be read.
 
@@ -126,10 +112,15 @@ class Ledger:
 
         Memory has moved on when it returns. Raises Unfit, and what the source raises.
         """
-        draft = _Draft()
-        answers = [self._judge_one(draft, command, now_ms) for command in commands]
+        draft = Draft()
+        answers = []
+        for command in commands:
+            answers.append(self._judge_one(draft, command, now_ms))
+            if draft.then:
+                self._follow(draft, now_ms)
         try:
-            change = self._change(draft, now_ms) if draft.groups else None
+            end = (self.n, self._epoch, self._last_hash, self.stall_ms)
+            change = draft.change(self._executions, *end, now_ms) if draft.groups else None
         except Exception as cause:
             raise Unfit(f"a batch of {len(answers)} commands: {cause}") from cause
         n = self.n if change is None else change.n
@@ -144,7 +135,7 @@ class Ledger:
 
     def set_aside(self, command: Command) -> Batch:
         """While an error is being handled that this command alone has brought: what to answer."""
-        draft = _Draft()
+        draft = Draft()
         answer = self._set_aside(draft, command)
         return Batch(self.n, None, [answer], {}, draft.aside)
 
@@ -159,7 +150,7 @@ class Ledger:
             del self._executions[next(iter(self._executions))]
 
     # --- one command --------------------------------------------------------
-    def _judge_one(self, draft: _Draft, command: Command, now_ms: int) -> AnyAnswer:
+    def _judge_one(self, draft: Draft, command: Command, now_ms: int) -> AnyAnswer:
         address: Address | None = None
         if isinstance(command, _REPORTS):
             address = unseal(command.token, self.key)
@@ -169,13 +160,20 @@ class Ledger:
         else:
             address = getattr(command, "address", None)
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
+        if type(command) in BY_ID:
+            try:
+                workflow_id = self.newest(workflow_id)
+            except Exception as problem:
+                if problem is self._unread:
+                    raise
+                return self._set_aside(draft, command)
         if type(command) is CompleteActivity and command.following is not None:
             return self._judge_both(draft, workflow_id, command, address, now_ms)
         return self._judge_as(draft, workflow_id, command, address, now_ms)
 
     def _judge_both(
         self,
-        draft: _Draft,
+        draft: Draft,
         workflow_id: str,
         command: CompleteActivity,
         address: Address | None,
@@ -207,7 +205,7 @@ class Ledger:
 
     def _judge_as(
         self,
-        draft: _Draft,
+        draft: Draft,
         workflow_id: str,
         command: Command,
         address: Address | None,
@@ -221,7 +219,8 @@ class Ledger:
             return self._set_aside(draft, command)
         if decision.records:
             # A start that was accepted before has no records, and is answered as it was.
-            if (self.ready > self._ready_max or self.full) and type(command) is StartWorkflow:
+            is_new = type(command) is StartWorkflow and not draft.is_following
+            if is_new and (self.ready > self._ready_max or self.full):
                 text = f"more than {self._ready_max} tasks wait for a worker; try again later"
                 return Refusal("RESOURCE_EXHAUSTED", self.full or text)
             try:
@@ -229,11 +228,35 @@ class Ledger:
             except Exception:  # noqa: BLE001 - likewise
                 self._rebuild(draft, workflow_id)
                 return self._set_aside(draft, command)
+            draft.then += decision.then
         return decision.answer
+
+    def _follow(self, draft: Draft, now_ms: int) -> None:
+        """Judge what follows from a decision for others, and what follows from that."""
+        draft.is_following = True
+        while draft.then:
+            follow_on = draft.then.popleft()
+            answer = self._judge_one(draft, follow_on.command, now_ms)
+            otherwise = follow_on.otherwise
+            if isinstance(answer, Refusal) and otherwise is not None:
+                if isinstance(otherwise, ChildEnded):
+                    otherwise = because(otherwise, answer)
+                draft.then.appendleft(FollowOn(otherwise))
+        draft.is_following = False
+
+    def newest(self, workflow_id: str) -> str:
+        """The execution that is the newest run of the workflow that people know by this id."""
+        execution = self.execution(workflow_id)
+        if execution is None or execution.status not in _RAN_ON:
+            return workflow_id
+        run = max(1, self._read(self._source.newest_run, workflow_id))
+        while execution_id(workflow_id, run + 1) in self._executions:
+            run += 1  # It began in the batch at hand.
+        return execution_id(workflow_id, run)
 
     def _decide(
         self,
-        draft: _Draft,
+        draft: Draft,
         workflow_id: str,
         command: Command,
         address: Address | None,
@@ -249,6 +272,7 @@ class Ledger:
             stall_ms=self.stall_ms,
             closing_event=partial(self._closing_event, draft, workflow_id),
             requested_event=partial(self._requested_event, draft, workflow_id),
+            bounds=self._bounds,
         )
         return decide(self.execution(workflow_id), command, facts)
 
@@ -264,15 +288,22 @@ class Ledger:
             self._unread = problem
             raise
 
-    def _closing_event(self, draft: _Draft, workflow_id: str, activity_id: str) -> Record | None:
+    def _closing_event(self, draft: Draft, workflow_id: str, activity_id: str) -> Record | None:
         found = draft.closing.get((workflow_id, activity_id))
         return found or self._read(self._source.closing_event, workflow_id, activity_id)
 
-    def _requested_event(self, draft: _Draft, workflow_id: str, request_id: str) -> Record | None:
-        found = draft.requested.get((workflow_id, request_id))
-        return found or self._read(self._source.requested_event, workflow_id, request_id)
+    def _requested_event(self, draft: Draft, workflow_id: str, request_id: str) -> Record | None:
+        """It may have been asked of an earlier run: a request that is repeated late."""
+        name, run = of_execution(workflow_id)
+        for earlier in range(run, max(0, run - RUNS_LOOKED_AT), -1):
+            one = execution_id(name, earlier)
+            found: Record | None = draft.requested.get((one, request_id))
+            found = found or self._read(self._source.requested_event, one, request_id)
+            if found is not None:
+                return found
+        return None
 
-    def _set_aside(self, draft: _Draft, command: Command) -> Refusal:
+    def _set_aside(self, draft: Draft, command: Command) -> Refusal:
         address = getattr(command, "address", None)
         if isinstance(command, _REPORTS):
             address = unseal(command.token, self.key)
@@ -281,7 +312,7 @@ class Ledger:
         return Refusal("INTERNAL", "the command made the engine fail; it changed nothing")
 
     # --- records ------------------------------------------------------------
-    def _apply(self, draft: _Draft, workflow_id: str, records: tuple[Record, ...]) -> None:
+    def _apply(self, draft: Draft, workflow_id: str, records: tuple[Record, ...]) -> None:
         """Fold `records` into the execution, then note them. A raise leaves the draft as it was."""
         n = self.n + 1
         execution = self._executions.get(workflow_id)
@@ -326,7 +357,7 @@ class Ledger:
         for record in records:
             self._note(draft, workflow_id, record)
 
-    def _note(self, draft: _Draft, workflow_id: str, record: Any) -> None:
+    def _note(self, draft: Draft, workflow_id: str, record: Any) -> None:
         """Remember which rows `record` touches, and what can be looked up by it before it is
         stored.
         """
@@ -336,14 +367,16 @@ class Ledger:
             draft.dead_letters |= may_touch(record)
             if traits.closes:
                 draft.closing[workflow_id, record.activity_id] = record
-            if traits.requested and record.request_id is not None:
-                draft.requested[workflow_id, scoped(type(record), record.request_id)] = record
         elif traits.is_timer:
             draft.timers.add((workflow_id, record.timer_id))
         elif traits.ends:
             draft.closings[workflow_id] = record
+        if traits.request is not None:
+            request_id = getattr(record, traits.request)
+            if request_id is not None:
+                draft.requested[workflow_id, scoped(type(record), request_id)] = record
 
-    def _rebuild(self, draft: _Draft, workflow_id: str) -> None:
+    def _rebuild(self, draft: Draft, workflow_id: str) -> None:
         """Bring back the execution that a raising fold left half done: from the store and this
         batch so far.
         """
@@ -359,48 +392,6 @@ class Ledger:
             self._executions[workflow_id] = execution
             if workflow_id in draft.started:
                 draft.started[workflow_id] = execution
-
-    # --- the commit ---------------------------------------------------------
-    def _change(self, draft: _Draft, now_ms: int) -> Change:
-        groups = tuple(
-            Group(workflow_id, tuple(map(slim, records)))  # type: ignore[arg-type]
-            for workflow_id, records in draft.groups.items()
-        )
-        n = self.n + 1
-        body = encode_body(CommitBody(n, self._epoch, now_ms, groups))
-        executions = self._executions
-        activities = []
-        activities_closed = []
-        for workflow_id, activity_id in draft.activities:
-            activity = executions[workflow_id].activities.get(activity_id)
-            if activity is None:
-                activities_closed.append((workflow_id, activity_id))
-            else:
-                activities.append((workflow_id, activity))
-        timers = []
-        timers_closed = []
-        for workflow_id, timer_id in draft.timers:
-            due_ms = executions[workflow_id].timers.get(timer_id)
-            if due_ms is None:
-                timers_closed.append((workflow_id, timer_id))
-            else:
-                timers.append((workflow_id, timer_id, due_ms))
-        return Change(
-            n=n,
-            epoch=self._epoch,
-            at_ms=now_ms,
-            previous_hash=self._last_hash,
-            hash=next_hash(self._last_hash, body),
-            body=body,
-            started=list(draft.started.values()),
-            touched=[executions[key] for key in draft.groups if key not in draft.started],
-            events=draft.events,
-            activities=activities,
-            activities_closed=activities_closed,
-            timers=timers,
-            timers_closed=timers_closed,
-            stall_ms=self.stall_ms,
-        )
 
 
 def _waits(execution: Execution, activity_id: str) -> bool:

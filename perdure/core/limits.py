@@ -21,6 +21,7 @@ NAME_CHARS_MAX = 128
 INTEGER_MAX = 2**53
 PAGE_MAX = 1_000
 SHARDS = 1_024
+ATTRIBUTES_BYTES_MAX = 8 * 1024
 
 # So much stays free for the reports of work that was taken on.
 RESERVE_BYTES = 64 * 1024 * 1024
@@ -37,6 +38,8 @@ UNDELIVERED_MAX = 3
 WORKFLOW_TASK_FAILURES_FREE = 2
 # An activity whose worker died this often in a row runs alone from then on.
 DEATHS_SHARED_MAX = 2
+# A request that comes again is looked for in so many runs of its workflow.
+RUNS_LOOKED_AT = 100
 
 # --- times ------------------------------------------------------------------
 START_TO_CLOSE_MS = 600_000

@@ -48,6 +48,7 @@ class LiveLease:
         "heartbeat_ms",
         "holder",
         "in_flight",
+        "is_given_up",
         "is_moved",
         "length_ms",
         "missed_ms",
@@ -74,6 +75,7 @@ class LiveLease:
         self.beat = 0
         self.details: Payload | None = None
         self.news = False
+        self.is_given_up = False  # Its workflow waits for its end only.
         self.in_flight: Beat | None = None
         self.waiting: Beat | None = None
         self.ending = ""  # Why its end is proposed: a reason of EndLease, or "expired".

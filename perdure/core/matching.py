@@ -16,6 +16,7 @@ from perdure.core.commands import (
     GrantLease,
     Refusal,
     TimeOutActivity,
+    TimeOutWorkflow,
     TimeOutWorkflowTask,
 )
 from perdure.core.ids import GATEWAY_SOURCE, Session
@@ -118,7 +119,7 @@ class Matching:
         again_ms = max(answer.at_ms, now_ms + (UNKNOWN_MS if unknown else REFUSED_MS))
         if isinstance(command, GrantLease):
             self._activities.refused(command, again_ms, now_ms)
-        elif isinstance(command, FireTimer | TimeOutActivity):
+        elif isinstance(command, FireTimer | TimeOutActivity | TimeOutWorkflow):
             self.queues.refused(command, again_ms)
         elif isinstance(command, TimeOutWorkflowTask):
             self._workflows.refused(command, unknown=unknown, now_ms=now_ms)

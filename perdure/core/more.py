@@ -24,3 +24,6 @@ class More(msgspec.Struct, array_like=True):
     updates: dict[str, int] = {}
     attributes: dict[str, Attribute] = {}
     signals: int = 0  # How many ever came.
+    # The newest signal or update, and how many came that no workflow task has read yet.
+    last_message_id: int = 0
+    unread: int = 0

@@ -13,7 +13,14 @@ from perdure.core.records import (
     ActivityDeadLettered,
     ActivityTaskCompleted,
     ActivityTaskScheduled,
+    ChildWorkflowCompleted,
+    ChildWorkflowStarted,
+    MarkerRecorded,
     Record,
+    SignalReceived,
+    SignalSent,
+    UpdateEnded,
+    UpdateReceived,
     WorkflowStarted,
     encode_event,
 )
@@ -34,6 +41,13 @@ _PAYLOADS: dict[type[Record], str] = {
     ActivityTaskScheduled: "input",
     ActivityTaskCompleted: "result",
     ActivityDeadLettered: "details",
+    SignalReceived: "input",
+    SignalSent: "input",
+    UpdateReceived: "input",
+    UpdateEnded: "result",
+    ChildWorkflowStarted: "input",
+    ChildWorkflowCompleted: "result",
+    MarkerRecorded: "result",
 }
 
 
@@ -77,7 +91,11 @@ class Work:
             return
         field = _PAYLOADS.get(type(record))
         payload = None if field is None else getattr(record, field)
-        if len(events) >= EVENTS_KEPT_MAX or (payload is not None and is_reference(payload)):
+        is_elsewhere = payload is not None and is_reference(payload)
+        if type(record) is WorkflowStarted and record.terms is not None:
+            handed_on = record.terms.signals
+            is_elsewhere = is_elsewhere or any(one and is_reference(one) for _, one in handed_on)
+        if len(events) >= EVENTS_KEPT_MAX or is_elsewhere:
             self.events = None
         else:
             events.append(record)

@@ -14,6 +14,26 @@ from __future__ import annotations
 import msgspec
 
 from perdure.core.ids import Session
+from perdure.core.interaction_records import ActivityCancelRequested as ActivityCancelRequested
+from perdure.core.interaction_records import ChildCancelRequested as ChildCancelRequested
+from perdure.core.interaction_records import ChildWorkflowCompleted as ChildWorkflowCompleted
+from perdure.core.interaction_records import ChildWorkflowFailed as ChildWorkflowFailed
+from perdure.core.interaction_records import ChildWorkflowStarted as ChildWorkflowStarted
+from perdure.core.interaction_records import GateSet as GateSet
+from perdure.core.interaction_records import LeaseDetached as LeaseDetached
+from perdure.core.interaction_records import MarkerRecorded as MarkerRecorded
+from perdure.core.interaction_records import RetriedNow as RetriedNow
+from perdure.core.interaction_records import SearchAttributesSet as SearchAttributesSet
+from perdure.core.interaction_records import SignalReceived as SignalReceived
+from perdure.core.interaction_records import SignalSent as SignalSent
+from perdure.core.interaction_records import UpdateEnded as UpdateEnded
+from perdure.core.interaction_records import UpdateReceived as UpdateReceived
+from perdure.core.interaction_records import WorkflowCancelled as WorkflowCancelled
+from perdure.core.interaction_records import WorkflowCancelRequested as WorkflowCancelRequested
+from perdure.core.interaction_records import WorkflowContinuedAsNew as WorkflowContinuedAsNew
+from perdure.core.interaction_records import WorkflowPaused as WorkflowPaused
+from perdure.core.interaction_records import WorkflowReset as WorkflowReset
+from perdure.core.interaction_records import WorkflowTerminated as WorkflowTerminated
 from perdure.core.record_base import Count as Count
 from perdure.core.record_base import Payload as Payload
 from perdure.core.record_base import Record as Record
@@ -284,6 +304,26 @@ AnyRecord = (
     | HeartbeatRecorded
     | LeaseReleased
     | RetryScheduled
+    | WorkflowCancelRequested
+    | WorkflowCancelled
+    | WorkflowTerminated
+    | WorkflowContinuedAsNew
+    | SignalReceived
+    | SignalSent
+    | UpdateReceived
+    | UpdateEnded
+    | ChildWorkflowStarted
+    | ChildWorkflowCompleted
+    | ChildWorkflowFailed
+    | ChildCancelRequested
+    | MarkerRecorded
+    | SearchAttributesSet
+    | ActivityCancelRequested
+    | WorkflowReset
+    | WorkflowPaused
+    | LeaseDetached
+    | RetriedNow
+    | GateSet
 )
 
 Event = (
@@ -299,14 +339,49 @@ Event = (
     | ActivityTaskCancelled
     | ActivityDeadLettered
     | ActivityRedriven
+    | WorkflowCancelRequested
+    | WorkflowCancelled
+    | WorkflowTerminated
+    | WorkflowContinuedAsNew
+    | SignalReceived
+    | SignalSent
+    | UpdateReceived
+    | UpdateEnded
+    | ChildWorkflowStarted
+    | ChildWorkflowCompleted
+    | ChildWorkflowFailed
+    | ChildCancelRequested
+    | MarkerRecorded
+    | SearchAttributesSet
+    | ActivityCancelRequested
+    | WorkflowReset
 )
 
 EVENT_TYPES: frozenset[type[Record]] = frozenset(Event.__args__)
 # What wakes a workflow: after one of these a workflow task is ready.
 WAKE_TYPES: frozenset[type[Record]] = frozenset(
-    {WorkflowStarted, TimerFired, ActivityTaskCompleted, ActivityTaskFailed}
+    {
+        WorkflowStarted,
+        TimerFired,
+        ActivityTaskCompleted,
+        ActivityTaskFailed,
+        WorkflowCancelRequested,
+        SignalReceived,
+        UpdateReceived,
+        ChildWorkflowCompleted,
+        ChildWorkflowFailed,
+        WorkflowReset,
+    }
 )
-CLOSING_TYPES: frozenset[type[Record]] = frozenset({WorkflowCompleted, WorkflowFailed})
+CLOSING_TYPES: frozenset[type[Record]] = frozenset(
+    {
+        WorkflowCompleted,
+        WorkflowFailed,
+        WorkflowCancelled,
+        WorkflowTerminated,
+        WorkflowContinuedAsNew,
+    }
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)

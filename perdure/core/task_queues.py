@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity
+from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity, TimeOutWorkflow
 from perdure.core.execution import begin, evolve
 from perdure.core.ids import Session
 from perdure.core.open_work import Entry, Key, Work, activity_key, workflow_key
@@ -24,6 +24,7 @@ from perdure.core.records import (
     ActivityTaskCompleted,
     ActivityTaskFailed,
     ActivityTaskScheduled,
+    LeaseDetached,
     LeaseGranted,
     LeaseReleased,
     Record,
@@ -31,6 +32,7 @@ from perdure.core.records import (
     TimerCancelled,
     TimerFired,
     TimerStarted,
+    WorkflowCancelRequested,
     WorkflowStarted,
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
@@ -43,6 +45,8 @@ SCHEDULE_TO_CLOSE = "schedule_to_close"
 _TIMER = "timer"
 _RETRY = "retry"
 _PARKED = "parked"
+_DELAY = "delay"  # What a parked task is called that waits for the workflow's start.
+_LIFETIME = "lifetime"
 
 Due = tuple[str, Work | Entry, int]
 
@@ -79,6 +83,7 @@ class TaskQueues:
                 self._refresh(work, activity_id, now_ms)
             for timer_id, due_ms in execution.timers.items():
                 self._start_timer(work, timer_id, due_ms)
+            self._arm_lifetime(work)
             self._settle(work, now_ms)
 
     def apply(self, workflow_id: str, at_ms: int, records: Sequence[Record], n: int = 0) -> None:
@@ -94,6 +99,7 @@ class TaskQueues:
                 if not isinstance(record, WorkflowStarted):
                     return  # Of an execution that is closed.
                 work = self.works[workflow_id] = Work(begin(workflow_id, record), [])
+                self._arm_lifetime(work)
             else:
                 evolve(work.execution, record, n)
             kind = type(record)
@@ -117,6 +123,14 @@ class TaskQueues:
         for timer_id in work.timers:
             self._deadlines.remove((_TIMER, work, timer_id))
         work.timers.clear()
+        more = work.execution.more
+        if more is not None and more.timeout_at_ms:
+            self._deadlines.remove((_LIFETIME, work, 0))
+
+    def _arm_lifetime(self, work: Work) -> None:
+        more = work.execution.more
+        if more is not None and more.timeout_at_ms:
+            self._deadlines.put((_LIFETIME, work, 0), more.timeout_at_ms)
 
     # --- timers ---------------------------------------------------------------
     def _timer_started(self, work: Work, record: TimerStarted, at_ms: int) -> None:
@@ -139,6 +153,11 @@ class TaskQueues:
     def _task_failed(self, work: Work, record: WorkflowTaskFailed, at_ms: int) -> None:
         self.withdraw_workflow(work)
         work.given = None
+
+    def _cancel_requested(self, work: Work, record: WorkflowCancelRequested, at_ms: int) -> None:
+        """A parked task need not wait any more."""
+        if work.is_parked:
+            self.withdraw_workflow(work)
 
     def _settle(self, work: Work, at_ms: int) -> None:
         """Put the workflow task where it belongs: among the ready, the parked, or nowhere."""
@@ -339,10 +358,14 @@ class TaskQueues:
             elif kind == _PARKED:
                 what.is_parked = False
                 self._settle(what, now_ms)
+            elif kind == _LIFETIME:
+                self._proposals.append(TimeOutWorkflow(what.workflow_id))
             else:
                 self._proposals.append(FireTimer(what.workflow_id, number))
 
-    def refused(self, command: FireTimer | TimeOutActivity, again_ms: int) -> None:
+    def refused(
+        self, command: FireTimer | TimeOutActivity | TimeOutWorkflow, again_ms: int
+    ) -> None:
         """The proposal did not work out: make it again at `again_ms`, if its cause stays."""
         work = self.works.get(command.workflow_id)
         if work is None:
@@ -350,6 +373,9 @@ class TaskQueues:
         if isinstance(command, FireTimer):
             if command.timer_id in work.timers:
                 self._deadlines.put((_TIMER, work, command.timer_id), again_ms)
+            return
+        if isinstance(command, TimeOutWorkflow):
+            self._deadlines.put((_LIFETIME, work, 0), again_ms)
             return
         entry = work.entries.get(command.activity_id)
         if entry is None or entry.activity.generation != command.generation:
@@ -390,6 +416,8 @@ class TaskQueues:
         for due_ms, (kind, what, number) in self._deadlines.in_order():
             if isinstance(what, Entry):
                 yield due_ms, kind, what.work.workflow_id, what.activity.activity_id
+            elif kind == _PARKED and not what.execution.task_reason:
+                yield due_ms, _DELAY, what.workflow_id, number
             else:
                 yield due_ms, kind, what.workflow_id, number
 
@@ -415,4 +443,6 @@ _FOLDS: dict[type[Record], Callable[[TaskQueues, Work, Any, int], None]] = {
     LeaseGranted: TaskQueues._activity_changed,
     LeaseReleased: TaskQueues._activity_changed,
     RetryScheduled: TaskQueues._activity_changed,
+    LeaseDetached: TaskQueues._activity_changed,
+    WorkflowCancelRequested: TaskQueues._cancel_requested,
 }

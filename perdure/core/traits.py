@@ -16,9 +16,11 @@ from perdure.core.records import (
     ActivityTaskFailed,
     AnyRecord,
     Record,
+    UpdateReceived,
     WorkflowStarted,
     encode_event,
 )
+from perdure.core.start import StartTerms
 from perdure.values import refer
 
 _PAYLOAD_FIELDS = ("input", "result", "details")
@@ -27,7 +29,7 @@ _PAYLOAD_FIELDS = ("input", "result", "details")
 class Traits:
     """Of one kind of record, looked up once."""
 
-    __slots__ = ("closes", "ends", "is_event", "is_timer", "name", "payload", "requested", "tells")
+    __slots__ = ("closes", "ends", "is_event", "is_timer", "name", "payload", "request", "tells")
 
     def __init__(self, kind: type[Record]) -> None:
         fields = kind.__struct_fields__
@@ -37,7 +39,12 @@ class Traits:
         self.is_timer = "timer_id" in fields
         self.tells = "activity_id" in fields  # Of an activity.
         self.closes = kind in (ActivityTaskCompleted, ActivityTaskFailed)  # That activity.
-        self.requested = "request_id" in fields and kind is not WorkflowStarted
+        # By which field it is found when what made it is asked again; None: by none.
+        self.request: str | None = None
+        if kind is UpdateReceived:
+            self.request = "update_id"
+        elif "request_id" in fields and kind is not WorkflowStarted:
+            self.request = "request_id"
         self.payload = next((name for name in _PAYLOAD_FIELDS if name in fields), None)
 
 
@@ -48,7 +55,7 @@ def stored(workflow_id: str, record: Any) -> StoredEvent:
     """The event as its workflow keeps it, payloads included."""
     kind = type(record)
     traits = TRAITS[kind]
-    request_id = record.request_id if traits.requested else None
+    request_id = None if traits.request is None else getattr(record, traits.request)
     return StoredEvent(
         workflow_id,
         record.event_id,
@@ -63,8 +70,17 @@ def stored(workflow_id: str, record: Any) -> StoredEvent:
 def slim(record: Record) -> Record:
     """The record as the log has it: large payloads by reference."""
     name = TRAITS[type(record)].payload
+    if type(record) is WorkflowStarted and record.terms is not None and record.terms.signals:
+        record = msgspec.structs.replace(record, terms=_slim_terms(record.terms))
     if name is not None:
         payload = getattr(record, name)
         if payload is not None and len(payload) > INLINE_BYTES:
             return msgspec.structs.replace(record, **{name: refer(payload)})
     return record
+
+
+def _slim_terms(terms: StartTerms) -> StartTerms:
+    handed_on = tuple(
+        (name, None if payload is None else refer(payload)) for name, payload in terms.signals
+    )
+    return msgspec.structs.replace(terms, signals=handed_on)

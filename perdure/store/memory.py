@@ -62,7 +62,8 @@ class MemoryStore:
     def keep(self, change: Change) -> int:
         """Take a change over that fits; how many workflows end with it."""
         self.log.append(apply(self.executions, change))
-        ended = [it.workflow_id for it in change.touched if it.closed_ms is not None]
+        both = (*change.started, *change.touched)
+        ended = [it.workflow_id for it in both if it.closed_ms is not None]
         self.closed += map(self.executions.__getitem__, ended)
         return len(ended)
 
@@ -242,6 +243,12 @@ class MemoryWriter:
             raw = store.event(workflow_id, event_id)
         return None if raw is None else decode_event(raw)
 
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        store = self._owned()
+        with store.lock:
+            return rules.newest_run(store.executions.__contains__, workflow_id)
+
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""
         store = self._owned()
@@ -307,6 +314,12 @@ class MemoryReader:
         store = self._read()
         with store.lock:
             return store.load(workflow_id)
+
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        store = self._read()
+        with store.lock:
+            return rules.newest_run(store.executions.__contains__, workflow_id)
 
     def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
         """Encoded events after `after`, in order: at most `limit` and `bytes_max`, but one."""

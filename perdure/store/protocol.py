@@ -167,6 +167,10 @@ class Writer(Protocol):
         """The event that an operator's command with this request id made, decoded, or None."""
         ...
 
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        ...
+
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""
         ...
@@ -242,6 +246,10 @@ class Reader(Protocol):
         """Encoded event records with event_id > after, in order: at most `limit`, and about
         `bytes_max` (at least one).
         """
+        ...
+
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
         ...
 
     def event(self, workflow_id: str, event_id: int) -> bytes | None:

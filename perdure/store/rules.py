@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
 from perdure.core.chain import next_hash
 from perdure.core.change import Change
+from perdure.core.ids import execution_id
 from perdure.core.records import CommitBody, encode_body
 from perdure.errors import InvalidArgument
 from perdure.store.protocol import CommitRow, EpochLost, StoreError
@@ -97,3 +99,22 @@ def page_start(page: str) -> int:
         return _decode_page(base64.b64decode(page.encode("ascii"), altchars=b"-_", validate=True))
     except (UnicodeEncodeError, binascii.Error, ValueError, msgspec.MsgspecError):
         raise InvalidArgument("page is not a token that a list gave", field="page") from None
+
+
+def newest_run(is_known: Callable[[str], bool], workflow_id: str) -> int:
+    """The number of the newest of a workflow's runs, which follow each other without a gap; 0 where
+    there is none. `is_known` says whether there is an execution of an id; it is asked O(log n)
+    times.
+    """
+    if not is_known(workflow_id):
+        return 0
+    known, unknown = 1, 2
+    while is_known(execution_id(workflow_id, unknown)):
+        known, unknown = unknown, unknown * 2
+    while unknown - known > 1:
+        middle = (known + unknown) // 2
+        if is_known(execution_id(workflow_id, middle)):
+            known = middle
+        else:
+            unknown = middle
+    return known

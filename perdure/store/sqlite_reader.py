@@ -63,6 +63,11 @@ class SqliteReader:
         with self._transaction() as connection:
             return sqlite_rows.load_execution(connection, workflow_id)
 
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        with self._transaction() as connection:
+            return sqlite_rows.load_newest_run(connection, workflow_id)
+
     def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
         """Encoded events after `after`, in order: at most `limit` and `bytes_max`, but one."""
         found: list[bytes] = []

@@ -14,7 +14,7 @@ from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
 from perdure.store.protocol import CommitRow
-from perdure.store.rules import Boot, Newest
+from perdure.store.rules import Boot, Newest, newest_run
 
 # In the order of Execution's fields, so that a row is its arguments.
 EXECUTION_COLUMNS = (
@@ -146,6 +146,11 @@ def find_seq(connection: apsw.Connection, workflow_id: str) -> int | None:
     """The execution's number in this database, or None: never started."""
     seq: int | None = connection.execute(f"SELECT {_SEQ}", (workflow_id,)).get
     return seq
+
+
+def load_newest_run(connection: apsw.Connection, workflow_id: str) -> int:
+    """How many runs the workflow of this id has had; 0: never started."""
+    return newest_run(lambda one: find_seq(connection, one) is not None, workflow_id)
 
 
 def load_last_seq(connection: apsw.Connection) -> int:

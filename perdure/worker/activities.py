@@ -179,10 +179,13 @@ class Activities:
         return True
 
     def cancel(self, token: str, reason: str) -> None:
-        """The node says that this token is not live."""
+        """The node says that this token is not live, or ("wait") that nobody wants more of it."""
         held = self._held.get(token)
         if held is None or held.state in (State.ENDING, State.REPORTED):
             return  # Its report is on the way, and will be answered.
+        if reason == "wait":
+            self._ask_to_end(held)
+            return
         self._give_up(held, reason)
         self._forget(held)
 
@@ -334,8 +337,15 @@ class Activities:
         renewed_ms = sent_ms + heartbeat_ms if heartbeat_ms else held.until_ms
         held.lease_until_ms = min(held.until_ms, max(held.lease_until_ms, renewed_ms))
         if isinstance(answer, commands.Deadline) and answer.cancel_requested:
-            held.attempt.context.cancel("cancelled")
-            self._runner.interrupt(held.attempt)
+            self._ask_to_end(held)
+
+    def _ask_to_end(self, held: Held) -> None:
+        """Its code is told, once; what it makes of that is its outcome."""
+        context = held.attempt.context
+        if not context.is_cancelled:
+            context.cancel("cancelled")
+            if held.state is State.RUNNING:
+                self._runner.interrupt(held.attempt)
 
     def _report_refused(self, held: Held, refusal: commands.Refusal, now_ms: int) -> None:
         if refusal.code not in LOST_CODES:

@@ -48,6 +48,9 @@ def every_command(execution: Execution) -> list[tuple[c.Command, Address | None]
     return [
         (c.CompleteWorkflowTask("w", *cursor, (schedule,)), None),
         (c.CompleteWorkflowTask("w", *cursor, (c.CancelActivity(ACTIVITY),)), None),
+        (c.CompleteWorkflowTask("w", *cursor, (c.CancelActivity(ACTIVITY, "wait"),)), None),
+        (c.CompleteWorkflowTask("w", *cursor, (c.CancelActivity(ACTIVITY, "abandon"),)), None),
+        (c.DetachLease(""), address),
         (c.GrantLease("w", ACTIVITY, generation, grant + 1, attempt, "w1", SESSION), None),
         (c.CompleteActivity("", b"mr"), address),
         (c.FailActivity("", Failure("Oops", "again")), address),
@@ -92,7 +95,8 @@ def shape(execution: Execution) -> object:
     if activity is None:
         return None
     generation = min(activity.generation, 2)
-    return (activity.state, activity.attempt, generation, activity.leased_in_generation)
+    given_up = activity.cancel_requested
+    return (activity.state, activity.attempt, generation, activity.leased_in_generation, given_up)
 
 
 def test_the_rows_that_commands_reach_are_exactly_the_table() -> None:

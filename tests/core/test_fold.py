@@ -16,8 +16,11 @@ from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.chain import next_hash
 from perdure.core.dead_letters import DeadLetterFilter, DeadLetters
+from perdure.core.decide_steps import PARENT_CLOSES
 from perdure.core.ids import Address
+from perdure.core.more import More
 from perdure.core.records import ActivityOptions, decode_body
+from perdure.core.start import StartTerms
 from perdure.core.state import Execution
 from perdure.core.task_queues import TaskQueues
 from perdure.failures import WORKER_DIED, Failure
@@ -56,10 +59,11 @@ class Script:
         self.letters = DeadLetters()  # Hears only of commits that the ledger marks for it.
         self.n = 1  # What the queues have heard of.
         self.timers = 0
+        self.children = 0
         self.proposals: list[c.AnyCommand] = []  # Made by the queues, and not asked yet.
 
     def run(self, op: str, x: int, y: int) -> None:
-        workflow_id = WORKFLOWS[x % 2]
+        workflow_id = self.rig.ledger.newest(WORKFLOWS[x % 2])
         command = _OPS[op](self, workflow_id, x // 2, y)
         if command is not None:
             self.rig.ask(*command) if isinstance(command, tuple) else self.rig.ask(command)
@@ -108,6 +112,73 @@ class Script:
         cursor = (execution.consumed, execution.commands, execution.last_event_id)
         last = c.FailWorkflow(FAILURES[0]) if y == 7 else c.CompleteWorkflow(PAYLOADS[x % 3])
         return c.CompleteWorkflowTask(workflow_id, *cursor, (c.StartTimer(0, 5), last))
+
+    def more_steps(self, workflow_id: str, x: int, y: int) -> Any:
+        """What concerns others, or is said once."""
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None:
+            return None
+        open_activities = sorted(execution.activities) or ["none"]
+        more = execution.more or More()
+        child_id = min(more.children, default="none")
+        self.children += 1
+        new_id = f"c{self.children if x % 4 else 1}"
+        terms = (None, StartTerms(delay_ms=y * 9), StartTerms(timeout_ms=1 + y * 50))[x % 3]
+        update = (min(more.updates, default="none"), PAYLOADS[x % 3], None, False)
+        steps: tuple[c.Step, ...] = (
+            c.CancelActivity(open_activities[x % len(open_activities)], "wait"),
+            c.CancelActivity(open_activities[x % len(open_activities)], "abandon"),
+            c.StartChild(new_id, "C", "q", PAYLOADS[y % 3], PARENT_CLOSES[x % 3], terms),
+            c.CancelChild(child_id),
+            c.SendSignal(WORKFLOWS[x % 2], "s", PAYLOADS[y % 3]),
+            c.RecordMarker("side_effect", "1", PAYLOADS[y % 3]),
+            c.SetSearchAttributes((("a", y), ("b", None if x % 2 else "t"))),
+            c.EndUpdate(*update),
+        )
+        cursor = (execution.consumed, execution.commands, execution.last_event_id)
+        return c.CompleteWorkflowTask(workflow_id, *cursor, (steps[y % 8], steps[x % 8]))
+
+    def child(self, workflow_id: str, x: int, y: int) -> Any:
+        """A child ends, or waits."""
+        execution = self.rig.ledger.execution(workflow_id)
+        more = None if execution is None else execution.more
+        child_id = None if more is None else min(more.children, default=None)
+        child = None if child_id is None else self.rig.ledger.execution(child_id)
+        if child is None:
+            return None
+        steps = (
+            c.CompleteWorkflow(PAYLOADS[y % 3]),
+            c.FailWorkflow(FAILURES[0]),
+            c.CancelWorkflowStep("so"),
+            c.StartTimer(y, 100),
+        )
+        cursor = (child.consumed, child.commands, child.last_event_id)
+        return c.CompleteWorkflowTask(child.workflow_id, *cursor, (steps[y % 4],))
+
+    def message(self, workflow_id: str, x: int, y: int) -> Any:
+        name = WORKFLOWS[x % 2]
+        request_id = (None, f"r{y % 5}")[x % 2]
+        if y % 3:
+            return c.SignalWorkflow(name, "s", PAYLOADS[y % 3], request_id)
+        if y % 2:
+            return c.CancelWorkflow(name, "enough", request_id)
+        return c.UpdateWorkflow(name, "u", PAYLOADS[y % 3], f"u{y}")
+
+    def end_run(self, workflow_id: str, x: int, y: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None or y % 16 > 8:
+            return None
+        if y % 16 == 8:
+            return c.TerminateWorkflow(WORKFLOWS[x % 2], "enough", None) if x % 4 == 3 else None
+        cursor = (execution.consumed, execution.commands, execution.last_event_id)
+        signals = tuple(("s", payload) for payload in PAYLOADS[: y % 4])
+        last: c.Step = c.ContinueAsNew("T", "default", PAYLOADS[x % 3], signals)
+        if y == 1 and x % 4 == 2:
+            last = c.CancelWorkflowStep("enough")
+        return c.CompleteWorkflowTask(workflow_id, *cursor, (last,))
+
+    def detach(self, *where: Any) -> Any:
+        return c.DetachLease(self._token(*where), PAYLOADS[where[2] % 3], where[2] % 6)
 
     def fail_task(self, workflow_id: str, x: int, y: int) -> Any:
         execution = self.rig.ledger.execution(workflow_id)
@@ -193,6 +264,11 @@ _OPS: dict[str, Callable[..., Any]] = {
         "start",
         "step",
         "close",
+        "more_steps",
+        "child",
+        "message",
+        "end_run",
+        "detach",
         "fail_task",
         "grant",
         "complete",
@@ -238,7 +314,7 @@ def ready(queues: TaskQueues, now_ms: int) -> tuple[object, ...]:
 def check_state(script: Script) -> None:
     rig = script.rig
     now_ms = rig.now_ms
-    for workflow_id in WORKFLOWS:
+    for workflow_id in {*WORKFLOWS, *rig.store.executions}:
         assert rig.ledger.execution(workflow_id) == rig.writer.load(workflow_id)
     _, stored = rig.store.reader().open_state()
     loaded = TaskQueues()
@@ -269,6 +345,7 @@ class Trail:
         self.due_ms = scheduled.at_ms
         self.lease: r.LeaseGranted | None = None
         self.beat = 0
+        self.is_given_up = False
         self.ended = ""  # The kind of the record that ended this generation.
 
     def take(self, record: Any) -> None:
@@ -288,6 +365,13 @@ class Trail:
             self.generation += 1
             self.attempt, self.ended, self.due_ms = 1, "", record.at_ms
             return
+        if kind is r.ActivityCancelRequested:
+            self.is_given_up = record.mode == "wait"
+            return
+        if kind is r.LeaseDetached:
+            assert self.lease is not None
+            assert record.grant == self.grant
+            return
         if kind in (r.HeartbeatRecorded, r.LeaseReleased, r.RetryScheduled, r.ActivityDeadLettered):
             assert self.lease is not None, f"{kind.__name__} without a lease"
             assert (record.generation, record.grant) == (self.generation, self.grant)
@@ -296,6 +380,8 @@ class Trail:
             self.beat = record.beat
             return
         self.beat = max(self.beat, getattr(record, "beat", 0))
+        is_last = kind in (r.ActivityTaskCompleted, r.ActivityTaskFailed, r.ActivityTaskCancelled)
+        assert is_last or not self.is_given_up, "it goes on, and nobody wants it"
         if kind is r.RetryScheduled:
             self._retried(record)
         elif kind is r.LeaseReleased:
@@ -405,4 +491,5 @@ def test_long_random_scripts_reach_every_kind_of_record():
         for row in script.rig.store.reader().commits(0, 10_000):
             for group in decode_body(row.body).groups:
                 seen.update(type(record).__name__ for record in group.records)
-    assert seen == {kind.__name__ for kind in r.AnyRecord.__args__}
+    later = {"WorkflowPaused", "RetriedNow", "GateSet", "WorkflowReset"}
+    assert seen | later == {kind.__name__ for kind in r.AnyRecord.__args__}

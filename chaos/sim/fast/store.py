@@ -18,6 +18,7 @@ from perdure.core.records import (
     decode_body,
 )
 from perdure.core.state import Execution
+from perdure.core.traits import TRAITS
 from perdure.store import rules
 from perdure.store.protocol import CommitRow
 
@@ -101,12 +102,15 @@ class FastStore:
     def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
         """The event made by the operator's command with this request id, or None."""
         for _, record in self.records.get(workflow_id, ()):
-            if isinstance(record, WorkflowStarted):
-                continue
-            made_by = getattr(record, "request_id", None)
+            field = TRAITS[type(record)].request
+            made_by = None if field is None else getattr(record, field)
             if made_by is not None and scoped(type(record), made_by) == request_id:
                 return record
         return None
+
+    def newest_run(self, workflow_id: str) -> int:
+        """How many runs the workflow of this id has had; 0: it was never started."""
+        return rules.newest_run(self.records.__contains__, workflow_id)
 
     # --- readers --------------------------------------------------------------------------
     def open_state(self) -> list[Execution]:

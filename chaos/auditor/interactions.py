@@ -1,0 +1,188 @@
+"""What workflows and people do to each other, as the contract has it: children, signals, updates,
+runs, and activities that are given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from chaos.auditor import names
+from chaos.auditor.leases import Place, Record, find, holds
+from chaos.auditor.state import CONTINUED, Workflow
+
+RUN_MARK = "\x1f"
+TIMED_OUT = "WorkflowTimeout"
+# Of a start's terms: delay, timeout, the instant of that, parent, attributes, first start, signals.
+DELAY, TIMEOUT_AT, PARENT, SIGNALS = 0, 2, 3, 6
+CLOSES = ("terminate", "cancel", "abandon")
+MODES = ("wait", "abandon")
+
+
+class Whole(Place, Protocol):
+    """What these rules need of the fold besides."""
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow]:
+        """By their execution ids."""
+
+
+def started(workflow: Workflow, terms: list[Any] | None) -> None:
+    """What the terms of a start mean."""
+    if terms is None:
+        return
+    if terms[DELAY]:
+        workflow.task_due_ms = workflow.started_ms + terms[DELAY]
+    workflow.timeout_at_ms = terms[TIMEOUT_AT]
+    workflow.parent = terms[PARENT]
+
+
+def ended(fold: Place, workflow: Workflow, record: Record) -> None:
+    """What an end must be like, whichever it is."""
+    if names.KINDS[record[0]].name == "WorkflowContinuedAsNew":
+        expected = _run(workflow.workflow_id) + 1
+        if record[3] != expected:
+            text = f"goes on as run {record[3]}, {expected} is next"
+            fold.wrong(workflow, 34, "", text)
+    elif names.KINDS[record[0]].name == "WorkflowFailed" and record[3].get("type") == TIMED_OUT:
+        at_ms = workflow.timeout_at_ms
+        if not workflow.is_partial and (not at_ms or record[2] < at_ms):
+            fold.wrong(workflow, 27, "", "its time is said to be over, and is not")
+    workflow.children.clear()
+    workflow.updates.clear()
+
+
+def _run(execution_id: str) -> int:
+    return int(execution_id.rpartition(RUN_MARK)[2]) if RUN_MARK in execution_id else 1
+
+
+# --- signals, updates, requests -----------------------------------------------
+def _cancel_requested(fold: Place, workflow: Workflow, record: Record) -> None:
+    _asked(fold, workflow, record, record[4])
+    workflow.task_due_ms = 0
+
+
+def _signalled(fold: Place, workflow: Workflow, record: Record) -> None:
+    _asked(fold, workflow, record, record[5])
+
+
+def _update_received(fold: Place, workflow: Workflow, record: Record) -> None:
+    _asked(fold, workflow, record, record[5])
+    workflow.updates.add(record[5])
+
+
+def _update_ended(fold: Place, workflow: Workflow, record: Record) -> None:
+    update_id = record[3]
+    if update_id in workflow.updates:
+        workflow.updates.discard(update_id)
+    elif not workflow.is_partial:
+        fold.wrong(workflow, 32, "", f"update {update_id} is answered, and is not open")
+
+
+def _asked(fold: Place, workflow: Workflow, record: Record, request_id: str | None) -> None:
+    """A request makes one record."""
+    if request_id is None:
+        return
+    request = (record[0], request_id)
+    if request in workflow.requests:
+        fold.wrong(workflow, 32, "", f"request {request_id} made a second record")
+    workflow.requests[request] = ""
+
+
+# --- children -----------------------------------------------------------------
+def _child_started(fold: Place, workflow: Workflow, record: Record) -> None:
+    child_id, close = record[3], record[7]
+    if child_id in workflow.children:
+        fold.wrong(workflow, 34, "", f"child {child_id} is started while it is open")
+    if close not in CLOSES:
+        fold.wrong(workflow, 34, "", f"the end of the parent of {child_id} means {close!r}")
+    workflow.children[child_id] = close
+
+
+def _child_ended(fold: Place, workflow: Workflow, record: Record) -> None:
+    child_id = record[3]
+    if workflow.children.pop(child_id, None) is None and not workflow.is_partial:
+        fold.wrong(workflow, 29, "", f"child {child_id} ends, and is not open")
+
+
+def _child_cancelled(fold: Place, workflow: Workflow, record: Record) -> None:
+    child_id, noop = record[3], record[4]
+    if (child_id in workflow.children) == noop and not workflow.is_partial:
+        text = "as if it had ended" if noop else "though it is not open"
+        fold.wrong(workflow, 33, "", f"child {child_id} is to end {text}")
+
+
+# --- activities ---------------------------------------------------------------
+def _given_up(fold: Place, workflow: Workflow, record: Record) -> None:
+    activity_id, mode, noop = record[3], record[4], record[5]
+    activity = workflow.activities.get(activity_id)
+    if workflow.is_partial and activity is None:
+        fold.skipped += 1
+        return
+    if (activity is None) != noop:
+        text = "as if it were closed" if noop else "though it is not open"
+        fold.wrong(workflow, 33, activity_id, f"given up {text}")
+    if mode not in MODES:
+        fold.wrong(workflow, 33, activity_id, f"given up in the way of {mode!r}")
+    if activity is not None:
+        activity.cancel_requested = mode
+
+
+def _detached(fold: Place, workflow: Workflow, record: Record) -> None:
+    _, _, activity_id, generation, grant = record[:5]
+    activity = find(fold, workflow, activity_id, "LeaseDetached", 17)
+    if activity is None or not holds(fold, workflow, activity, "LeaseDetached", generation, grant):
+        return
+    assert activity.lease is not None
+    activity.lease[1] = activity.lease[5] = None  # Its session, and its poll.
+
+
+def _nothing(fold: Place, workflow: Workflow, record: Record) -> None:
+    """It changes nothing that is kept beside the history."""
+
+
+# --- all of them, at the end --------------------------------------------------
+def check_runs(fold: Whole, add: Callable[[int, str, str], None]) -> None:
+    """Between executions: runs follow each other, and nobody's child outlives an end that takes it
+    along.
+    """
+    for workflow_id, workflow in fold.workflows.items():
+        if workflow.is_tainted:
+            continue
+        run = _run(workflow_id)
+        name = workflow_id.partition(RUN_MARK)[0]
+        following = f"{name}{RUN_MARK}{run + 1}"
+        if (workflow.status == CONTINUED) != (following in fold.workflows):
+            is_missing = workflow.status == CONTINUED
+            text = f"run {run + 1} is missing" if is_missing else f"run {run} has not continued"
+            add(34, name, text)
+        parent = workflow.parent
+        if parent is None or not workflow.is_open or parent[2] != "terminate":
+            continue
+        above = fold.workflows.get(parent[0])
+        if above is not None and not above.is_open and above.status != CONTINUED:
+            add(34, name, f"it is open, and its parent {parent[0]} has ended")
+
+
+RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
+    names.TAGS[name]: rule
+    for name, rule in {
+        "WorkflowCancelRequested": _cancel_requested,
+        "SignalReceived": _signalled,
+        "SignalSent": _nothing,
+        "UpdateReceived": _update_received,
+        "UpdateEnded": _update_ended,
+        "ChildWorkflowStarted": _child_started,
+        "ChildWorkflowCompleted": _child_ended,
+        "ChildWorkflowFailed": _child_ended,
+        "ChildCancelRequested": _child_cancelled,
+        "MarkerRecorded": _nothing,
+        "SearchAttributesSet": _nothing,
+        "ActivityCancelRequested": _given_up,
+        "WorkflowReset": _nothing,
+        "WorkflowPaused": _nothing,
+        "LeaseDetached": _detached,
+        "RetriedNow": _nothing,
+        "GateSet": _nothing,
+    }.items()
+}
