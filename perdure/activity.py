@@ -41,6 +41,7 @@ __all__ = [
     "heartbeat_details",
     "idempotency_key",
     "info",
+    "inside",
     "is_non_retryable",
     "on_cancel",
     "record_heartbeat",
@@ -327,6 +328,11 @@ def bound(context: ActivityContext) -> contextlib.AbstractContextManager[None]:
     `contextvars.copy_context().run`.
     """
     return _Bound(context)
+
+
+def inside() -> bool:
+    """Whether the code that asks is that of an attempt."""
+    return _current.get() is not None
 
 
 def _context(what: str) -> ActivityContext:

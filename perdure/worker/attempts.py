@@ -6,22 +6,19 @@ end of the process ends a worker.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-import os
-import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from perdure import values
-from perdure.activity import ActivityContext, Definition, bound
+from perdure.activity import ActivityContext, Definition
 from perdure.core import links
 from perdure.core.records import Payload
 from perdure.crash_points import ARMED, CrashPoint, reached
+from perdure.worker.calls import acall, call
+from perdure.worker.children import Children
 from perdure.worker.context import activity_context
 from perdure.worker.heartbeats import Beats
-from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
+from perdure.worker.outcome import Outcome
 from perdure.worker.pool import Job, LoopJob, LoopThread, Threads
 from perdure.worker.sockets import Inbox
 
@@ -48,20 +45,29 @@ class Attempt:
         self.job: Job | LoopJob | None = None
 
     @property
+    def is_isolated(self) -> bool:
+        """Whether it runs in a child process, which a thread here looks after."""
+        return self.task.options.isolation == "process"
+
+    @property
     def is_async(self) -> bool:
         """Whether it runs on the loop."""
-        return self.definition is not None and self.definition.is_async
+        return self.definition is not None and self.definition.is_async and not self.is_isolated
 
 
 class Runner:
     """Starts attempts, and hands what became of them to the main loop."""
 
-    def __init__(self, definitions: Mapping[str, Definition], inbox: Inbox) -> None:
+    def __init__(
+        self, definitions: Mapping[str, Definition], inbox: Inbox, apps: Sequence[str] = ()
+    ) -> None:
         self._definitions = definitions
+        self._children = Children(apps)
+        if apps and any(one.options.isolation == "process" for one in definitions.values()):
+            self._children.warm()
         self._inbox = inbox
         self._threads = Threads(inbox.nudge)
         self._loop = LoopThread()
-        self._pid = os.getpid()
 
     @property
     def coroutines(self) -> int:
@@ -70,8 +76,11 @@ class Runner:
 
     @property
     def stuck(self) -> int:
-        """How many threads are in code that was given up and does not return."""
-        return self._threads.stuck
+        """How many threads are in code that was given up and does not return.
+
+        One that waits for the end of a child is not stuck: that is ended for sure.
+        """
+        return max(0, self._threads.stuck - self._children.ending)
 
     @property
     def is_quiet(self) -> bool:
@@ -104,10 +113,10 @@ class Runner:
         """Run it; `done` is posted with the outcome."""
         definition = attempt.definition
         assert definition is not None
-        if definition.is_async:
+        if attempt.is_async:
 
             async def run() -> None:
-                outcome = await self._await(attempt, definition)
+                outcome = await acall(definition, attempt.context, attempt.task.input)
                 self._inbox.post(done, attempt.task.token, outcome)
 
             attempt.job = self._loop.start(run)
@@ -131,46 +140,18 @@ class Runner:
         if isinstance(attempt.job, LoopJob):
             attempt.job.cancel()
 
-    # --- in a thread, on the loop ---------------------------------------------------
-    def _run(self, attempt: Attempt, definition: Definition, done: Done) -> None:
-        outcome = contextvars.Context().run(self._call, attempt, definition)
-        self._inbox.put(done, attempt.task.token, outcome)  # The thread will nudge.
+    def close(self) -> None:
+        """End the children that wait for work."""
+        self._children.close()
 
-    def _call(self, attempt: Attempt, definition: Definition) -> Outcome:
+    # --- in a thread ----------------------------------------------------------------
+    def _run(self, attempt: Attempt, definition: Definition, done: Done) -> None:
         if ARMED:
             reached(CrashPoint.WORKER_ACTIVITY_BEGUN)
-        try:
-            with bound(attempt.context):
-                args, kwargs = values.bind_input(definition.function, attempt.task.input)
-                result = definition.function(*args, **kwargs)
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, it becomes the report
-            self._end_if_forked(problem)
-            return outcome_of(problem)
-        self._end_if_forked(None)
-        return outcome_of_result(result)
-
-    async def _await(self, attempt: Attempt, definition: Definition) -> Outcome:
-        try:
-            with bound(attempt.context):
-                args, kwargs = values.bind_input(definition.function, attempt.task.input)
-                result = await definition.function(*args, **kwargs)
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, it becomes the report
-            self._end_if_forked(problem)
-            return outcome_of(problem)
-        self._end_if_forked(None)
-        return outcome_of_result(result)
-
-    def _end_if_forked(self, problem: BaseException | None) -> None:
-        """A child that the function forked must not live on as us when it leaves the function."""
-        if os.getpid() == self._pid:
-            return
-        code = 0
-        if isinstance(problem, SystemExit):
-            code = problem.code if isinstance(problem.code, int) else int(problem.code is not None)
-        elif problem is not None:
-            traceback.print_exception(problem)
-            code = 1
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code & 0xFF)
+        if attempt.is_isolated:
+            outcome = self._children.run(attempt.task, attempt.context)
+        else:
+            outcome = contextvars.Context().run(
+                call, definition, attempt.context, attempt.task.input
+            )
+        self._inbox.put(done, attempt.task.token, outcome)  # The thread will nudge.

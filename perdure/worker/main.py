@@ -94,6 +94,7 @@ def main(boot: Boot) -> None:
         slots=options.get("slots", SLOTS_DEFAULT),
         queues=tuple(options.get("queues", QUEUES_DEFAULT)),
         quarantine=options.get("quarantine", False),
+        apps=tuple(options.get("apps", ())),
     )
     _tune()
     inbox = Inbox()
@@ -148,6 +149,7 @@ def run_external(
         session=None,
         slots=slots,
         queues=tuple(queues) or QUEUES_DEFAULT,
+        apps=tuple(apps),
     )
     _tune()
     inbox = Inbox()
@@ -172,6 +174,7 @@ def _config(
     session: Session | None,
     slots: int,
     queues: tuple[str, ...],
+    apps: tuple[str, ...],
     quarantine: bool = False,
 ) -> Config:
     return Config(
@@ -185,6 +188,7 @@ def _config(
         activities=found.activities,
         workflows=found.workflows,
         quarantine=quarantine,
+        apps=apps,
     )
 
 

@@ -52,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     activities: Mapping[str, activity.Definition]
     workflows: Mapping[str, workflow.Definition]
+    apps: tuple[str, ...] = ()  # The modules, for children that import them anew.
     quarantine: bool = False  # It runs one task at a time, of those that may end it.
 
 
@@ -100,7 +101,7 @@ class Worker:
         self._clock = clock
         self._seek_at_ms = None if locator is None else clock() + SEEK_AGAIN_MS
         self._asks = Asks()
-        self._runner = runner or Runner(config.activities, inbox)
+        self._runner = runner or Runner(config.activities, inbox, config.apps)
         self._relay = relay or Relay(self._lead)
         self.workflows = Workflows(
             config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
@@ -151,6 +152,7 @@ class Worker:
 
     def close(self) -> None:
         """Close the sockets; what was said last still leaves, for a moment."""
+        self._runner.close()
         self._gateway.close()
         if self._direct is not None:
             self._direct.close()

@@ -122,7 +122,7 @@ class Node:
         return [command for command in asks.values() if isinstance(command, kind)]
 
     # --- workers -------------------------------------------------------------------
-    def worker(self, *, activities=(), workflows=(), slots: int = 4) -> Worker:
+    def worker(self, *, activities=(), workflows=(), slots: int = 4, apps=()) -> Worker:
         found = Registry(workflows, activities)
         config = Config(
             worker_id="w1",
@@ -134,6 +134,7 @@ class Node:
             queues=("default",),
             activities=found.activities,
             workflows=found.workflows,
+            apps=tuple(apps),
         )
         inbox = Inbox()
         worker = Worker(config, GatewayLink(self.context, self.endpoint), inbox)
@@ -174,6 +175,7 @@ def task_of(
     attempt_ms: int = 600_000,
     details: object = None,
     beat: int = 0,
+    **options: object,
 ) -> links.ActivityTask:
     now_ms = time.time_ns() // 1_000_000
     return links.ActivityTask(
@@ -188,7 +190,7 @@ def task_of(
         input=values.encode(list(args)) if args else None,
         details=None if details is None else values.encode(details),
         beat=beat,
-        options=records.ActivityOptions(RetryPolicy(), heartbeat_ms=heartbeat_ms),
+        options=records.ActivityOptions(RetryPolicy(), heartbeat_ms=heartbeat_ms, **options),
         scheduled_event_id=2,
         scheduled_ms=now_ms,
         deadline_ms=now_ms + lease_ms,
