@@ -1,17 +1,16 @@
 """Who follows the log, and what each was sent of it and when.
 
 A commit is sent at once, but to the patient: they have it within PATIENT_MS, with what came up
-meanwhile, for to wake a process costs more than all that it would do with most commits. (To let the
-scheduler wait where nothing waits for a worker was tried: what it then does at once with the next
-start makes that slower than what was saved.)
+meanwhile, for to wake a process costs more than all that it would do with most commits. So has the
+scheduler where a commit leaves it nothing to give out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from perdure.core.limits import PATIENT_MS
-from perdure.core.links import Feed, Hello, Message, Newest
+from perdure.core.links import SCHEDULER, Feed, Hello, Lent, Message, Newest
 
 Send = Callable[[str, Message], None]
 
@@ -22,7 +21,7 @@ class _Follower:
     def __init__(self, hello: Hello, n: int) -> None:
         self.hello = hello
         self.sent = n  # The newest commit that it was sent, or will be with `late`.
-        self.late: list[Feed] = []
+        self.late: list[Feed | Lent] = []
 
 
 class Followers:
@@ -41,18 +40,40 @@ class Followers:
         if hello.follow:
             self._known[sender] = _Follower(hello, n)
 
-    def publish(self, n: int, body: bytes, now_ms: int, *, dead_letters: bool) -> None:
-        """Commit `n`. `dead_letters`: it may concern them."""
+    def publish(
+        self,
+        n: int,
+        body: bytes,
+        now_ms: int,
+        *,
+        dead_letters: bool,
+        may_wait: bool = False,
+        lent: Iterable[Lent] = (),
+    ) -> None:
+        """Commit `n`. `dead_letters`: it may concern them; `may_wait`: the scheduler need not
+        hear of it at once, which behind it hears what was sent (`lent`).
+        """
         for name, follower in self._known.items():
             hello = follower.hello
             if hello.only_dead_letters and not dead_letters:
                 continue
             follower.late.append(Feed(follower.sent, n, body))
             follower.sent = n
-            if not hello.patient:
+            waits = hello.patient
+            if hello.role == SCHEDULER:
+                follower.late += lent
+                waits = waits or may_wait
+            if not waits:
                 self._let_go(name, follower)
             elif self.due_ms is None:
                 self.due_ms = now_ms + PATIENT_MS
+
+    def tell(self, name: str, message: Lent) -> None:
+        """Something beside the log, behind all that this follower was to hear before."""
+        follower = self._known.get(name)
+        if follower is not None:
+            follower.late.append(message)
+            self._let_go(name, follower)
 
     def send_late(self) -> None:
         """Whoever waited has waited long enough."""

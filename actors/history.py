@@ -8,6 +8,7 @@ transaction, and only then are answers and feed sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
@@ -17,6 +18,7 @@ from actors.feed import Followers
 from actors.hiring import HIRING, checked, tasks
 from actors.history_waiting import AGAIN_MS, Waiting, take_over, wait
 from actors.host import Host
+from actors.lending import Loans, may_wait
 from actors.mailbox import Mailbox, run
 from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
@@ -49,6 +51,8 @@ from perdure.core.links import (
     Answer,
     Ask,
     Hello,
+    Lend,
+    Lent,
     ToHistory,
     Unwatch,
     Watch,
@@ -121,6 +125,7 @@ class History(Mailbox):
         self._watches: dict[str, list[_Watcher]] = {}
         self._watched: dict[tuple[str, int], str] = {}
         self._followers = Followers(self.send)
+        self._loans = Loans(self.host.transmit)
         self._beat_ms = 0
         self._reserve_bytes: int = boot.options.get("reserve_bytes", 0)
         self._waiting: Waiting | None = None  # While there is no room for an epoch.
@@ -201,6 +206,8 @@ class History(Mailbox):
                 self._new_watches.append((sender, message))
             case Unwatch(n=n):
                 self._unwatch(sender, n)
+            case Lend():
+                self._borrow(sender, head, message)
             case Hello():
                 self._hellos.append((sender, message))
             case _:
@@ -271,11 +278,20 @@ class History(Mailbox):
         if sender in self.departed:
             return  # Read behind its successor's, whose place it must not take.
         self._followers.greet(sender, hello, self._ledger.n)
+        if hello.role == SCHEDULER:
+            self._loans.clear()
         if hello.role == GATEWAY:
             self._watches.clear()
             self._watched.clear()
         welcome = Welcome(self.boot.incarnation, self._epoch, self._ledger.n, self.base_ms)
         self.send(sender, welcome)
+
+    def _borrow(self, sender: str, head: bytes, message: Lend) -> None:
+        if head or not sender.startswith(SCHEDULER) or sender in self.departed:
+            return
+        answer = self._loans.hear(message)
+        if answer is not None:
+            self._followers.tell(sender, answer)
 
     # --- commits ------------------------------------------------------------
     def _commit(self, asked: list[_Asked], now_ms: int) -> None:
@@ -297,7 +313,7 @@ class History(Mailbox):
         # First to whom somebody waits for: a new workflow for the scheduler, else its worker.
         starts = change is not None and bool(change.started)
         if change is not None and starts:
-            self._publish(batch, change, now_ms)
+            self._publish(batch, change, now_ms, self._loans.send_first_tasks(batch))
             reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
@@ -348,8 +364,17 @@ class History(Mailbox):
         self.log.error(LogName.COMMIT_FAILED, n=n, exc_info=error)
         self.host.exit(EXIT_NO_ROOM if isinstance(error, NoRoom) else EXIT_COMMIT_FAILED)
 
-    def _publish(self, batch: Batch, change: Change, now_ms: int) -> None:
-        self._followers.publish(batch.n, change.body, now_ms, dead_letters=batch.dead_letters)
+    def _publish(
+        self, batch: Batch, change: Change, now_ms: int, lent: Sequence[Lent] = ()
+    ) -> None:
+        self._followers.publish(
+            batch.n,
+            change.body,
+            now_ms,
+            dead_letters=batch.dead_letters,
+            may_wait=self._loans.is_some_left and may_wait(batch, self._ledger, lent),
+            lent=lent,
+        )
 
     # --- watches ------------------------------------------------------------
     def _look_at_watches(self) -> None:

@@ -27,6 +27,8 @@ from perdure.core.links import (
     WORKER,
     ActivityTask,
     Direct,
+    Lend,
+    Lent,
     Message,
     Poll,
     Polled,
@@ -39,6 +41,7 @@ from perdure.core.links import (
 )
 from perdure.core.matching import Matching
 from perdure.core.records import Group
+from perdure.core.seats import Seat
 from perdure.core.state import Execution
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.values import is_reference
@@ -74,6 +77,7 @@ class Scheduler(Proposer):
             self._answer_poll,
             self.boot.options.get("quarantine_max", 0),
             self._say_quarantine,
+            self._lend,
         )
         self._mind.load(executions, self.now_ms())
         self.take_kept()
@@ -90,6 +94,11 @@ class Scheduler(Proposer):
         """Learn of refusals."""
         self._mind.answered(command, answer, now_ms)
 
+    def on_history(self, incarnation: str) -> None:
+        """A history that we have lent nothing yet."""
+        super().on_history(incarnation)
+        self._mind.new_history()
+
     # --- handle: workers and clients --------------------------------------------
     def on_gateway(self, incarnation: str, now_ms: int) -> None:
         """Forget whom an earlier gateway led to."""
@@ -102,6 +111,10 @@ class Scheduler(Proposer):
                 self._direct[head] = sender
                 if message.sync is not None:
                     self.hear_sync(sender, head, message.sync)
+            return
+        if isinstance(message, Lent):
+            if sender == self.peers.get(HISTORY) and self.is_loaded:
+                self._mind.lent(message, self.reached, self.now_ms())
             return
         super().on_other(sender, head, message)
 
@@ -147,6 +160,13 @@ class Scheduler(Proposer):
             to = self.gateway  # It puts payloads in the place of references.
         if to:
             self.send(to, message, head)
+
+    def _lend(self, seat: Seat, message: Lend) -> bool:
+        worker = self._direct.get(seat.head)
+        if worker is None or HISTORY not in self.peers:
+            return False
+        self.send(HISTORY, msgspec.structs.replace(message, worker=worker))
+        return True
 
     def _say_quarantine(self, message: Quarantine) -> None:
         self.send(ROOT, message)

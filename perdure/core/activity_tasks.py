@@ -96,7 +96,8 @@ class ActivityTasks:
         held = 0 if leases is None else len(leases)
         if seat.quarantine:
             return int(is_free(seat, held))
-        return seat.capacity[0] - held - len(seat.proposed) - seat.foreign - seat.permits
+        taken = held + len(seat.proposed) + seat.foreign + seat.permits + seat.lent
+        return seat.capacity[0] - taken
 
     def tell_backlog(self, seats: Iterable[Seat]) -> None:
         """Tell every session for whose slots activities wait so, or that none do any more."""

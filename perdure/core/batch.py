@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -56,3 +57,4 @@ class Batch(msgspec.Struct):
     closings: dict[str, Record]  # workflow_id -> the event that ended it
     aside: list[Aside]
     dead_letters: bool = False  # Whether it may change what is dead.
+    records: Mapping[str, Sequence[Record]] = {}  # All of them, by workflow.

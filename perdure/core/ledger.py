@@ -124,7 +124,9 @@ class Ledger:
         except Exception as cause:
             raise Unfit(f"a batch of {len(answers)} commands: {cause}") from cause
         n = self.n if change is None else change.n
-        return Batch(n, change, answers, draft.closings, draft.aside, draft.dead_letters)
+        return Batch(
+            n, change, answers, draft.closings, draft.aside, draft.dead_letters, draft.groups
+        )
 
     def forget(self, ready: int) -> None:
         """A batch came to nothing: begin again with what the source has, where `ready` tasks wait

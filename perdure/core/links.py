@@ -15,6 +15,8 @@ import msgspec
 
 from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
+from perdure.core.loan_links import Lend as Lend
+from perdure.core.loan_links import Lent as Lent
 from perdure.core.records import ActivityOptions, Payload
 from perdure.core.tree_links import (
     ChildFailed as ChildFailed,
@@ -409,8 +411,8 @@ class DeadListed(Message, frozen=True, tag=61):
     next_page: str | None
 
 
-ToHistory = Hello | Ask | Watch | Unwatch
-FromHistory = Welcome | Answer | Feed | Newest
+ToHistory = Hello | Ask | Watch | Unwatch | Lend
+FromHistory = Welcome | Answer | Feed | Newest | Lent
 ToScheduler = Sync | Direct | Poll | Unpoll | Sessions
 ToLeaseKeeper = Sync | Heartbeat | Sessions | Echo
 ToWorker = (

@@ -20,7 +20,8 @@ from perdure.core.commands import (
     TimeOutWorkflowTask,
 )
 from perdure.core.ids import GATEWAY_SOURCE, Session
-from perdure.core.links import Message, Poll, Polled, Quarantine, Sessions, Sync
+from perdure.core.lending import Lending
+from perdure.core.links import Lend, Lent, Message, Poll, Polled, Quarantine, Sessions, Sync
 from perdure.core.polls import Asker
 from perdure.core.quarantine import QuarantineNeeds
 from perdure.core.records import (
@@ -46,7 +47,8 @@ class Matching:
 
     `propose` brings a command to history, `tell` a message to the worker whose packed session is
     given, `answer_poll` a Polled to the gateway that asked. Of workers in quarantine there are at
-    most `quarantine_max`; how many are wanted, `say_quarantine` brings to the root.
+    most `quarantine_max`; how many are wanted, `say_quarantine` brings to the root. `lend` tells
+    history what it may give out itself; False: not for this seat.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Matching:
         answer_poll: Callable[[str, Polled], None],
         quarantine_max: int = 0,
         say_quarantine: Callable[[Quarantine], None] = lambda _: None,
+        lend: Callable[[Seat, Lend], bool] = lambda *_: False,
     ) -> None:
         self.queues = TaskQueues()
         self.seats: dict[Session, Seat] = {}
@@ -72,6 +75,7 @@ class Matching:
         self._quarantine = QuarantineNeeds(
             self.queues, self.seats, self._serving, quarantine_max, say_quarantine
         )
+        self._lending = Lending(self.queues, self.seats, self._activities.room, lend)
         self._unjudged: dict[Session, tuple[Sync, int]] = {}
         self._hold_until_ms = 0
         self._gateway = ""
@@ -124,6 +128,17 @@ class Matching:
         elif isinstance(command, TimeOutWorkflowTask):
             self._workflows.refused(command, unknown=unknown, now_ms=now_ms)
 
+    def lent(self, message: Lent, reached: int, now_ms: int) -> None:
+        """History has sent first tasks itself; or gives back what was lent to it."""
+        seat = self._lending.heard(message)
+        if seat is not None:
+            for workflow_id in message.workflow_ids:
+                self._workflows.sent(workflow_id, seat, reached, now_ms)
+
+    def new_history(self) -> None:
+        """Another history, to whom nothing was lent yet."""
+        self._lending.begin_anew()
+
     # --- sessions and polls -------------------------------------------------------
     def sync(self, session: Session, message: Sync, now_ms: int) -> None:
         """A worker says what it holds and can take. The difference is judged in `step`."""
@@ -135,6 +150,7 @@ class Matching:
         if seat.hear(message, now_ms):
             self._serving.heard(seat)
         seat.backlog = message.backlog
+        self._lending.say_again(seat)
         self._unjudged[session] = (message, now_ms)
 
     def sessions(self, message: Sessions) -> None:
@@ -170,6 +186,7 @@ class Matching:
 
     def _leave(self, session: Session) -> Seat:
         seat = self.seats.pop(session)
+        self._lending.left(seat)
         self._unjudged.pop(session, None)
         self._serving.changed()
         return seat
@@ -202,6 +219,7 @@ class Matching:
             self._workflows.match(reached, now_ms)
         self._activities.expire_polls(now_ms)
         self._quarantine.look(now_ms)
+        self._lending.look(now_ms)
 
     def _judge(self, reached: int, now_ms: int) -> None:
         """Compare with the newest Sync of each session, once we know all that it knew."""

@@ -115,11 +115,15 @@ class Seat:
         "freed_ms",
         "given",
         "head",
+        "lends_anew",
+        "lent",
+        "lent_used",
         "permits",
         "progress_ms",
         "proposed",
         "quarantine",
         "queues",
+        "recalls",
         "refused",
         "retired",
         "session",
@@ -144,6 +148,10 @@ class Seat:
         self.proposed: set[Entry] = set()
         self.given: dict[str, Given] = {}
         self.permits = 0  # Of all that is given.
+        # First tasks that history may send it, and so many slots; what it has sent so far.
+        # `recalls`: all of it is to come back; `lends_anew`: it takes other kinds now.
+        self.lent = self.lent_used = 0
+        self.recalls = self.lends_anew = False
         self.freed_ms = 0  # When a slot was last promised, or came free.
         self.backlog = False  # What it was told last of activities that wait for a slot of its.
         # Live leases of other sessions that this worker holds: it was another session before.
@@ -171,6 +179,7 @@ class Seat:
             self.activity_types = activity_types
             self.workflow_types = workflow_types
             self.draining = sync.draining
+            self.lends_anew = True
         if types_changed:
             self.refused.clear()
         return changed
@@ -194,6 +203,7 @@ class Seat:
     def refuse(self, kind: str, *, workflows: bool) -> None:
         """It does not know this type after all."""
         self.refused.add((workflows, kind))
+        self.lends_anew = True
 
 
 class Serving:

@@ -136,6 +136,15 @@ class WorkflowTasks:
         task = workflow_task(given.work, cached=cached, n=reached, permits=given.permits)
         self._tell(given.seat.head, task)
 
+    def sent(self, workflow_id: str, seat: Seat, n: int, now_ms: int) -> None:
+        """History has sent this first task itself, with a permit. Where we had given it out as
+        well, that stands: it does no harm.
+        """
+        work = self._queues.works.get(workflow_id)
+        if work is None or work.given is not None or not work.is_ready or work.execution.consumed:
+            return
+        self._give(work, seat, n, now_ms, permits=1)
+
     # --- what workers say -------------------------------------------------------
     def judge(self, seat: Seat, sync: Sync, heard_ms: int, reached: int, now_ms: int) -> None:
         """Send again what this worker should hold and does not; note what it holds besides."""
@@ -259,4 +268,4 @@ class WorkflowTasks:
     def _room(self, seat: Seat) -> int:
         if seat.quarantine:
             return int(is_free(seat, len(self._queues.leases.get(seat.session, ()))))
-        return seat.capacity[1] - len(seat.given)
+        return seat.capacity[1] - len(seat.given) - seat.lent

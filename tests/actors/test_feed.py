@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from actors.feed import Followers
+from perdure.core.ids import Session
 from perdure.core.limits import PATIENT_MS
-from perdure.core.links import Feed, Hello, Newest
+from perdure.core.links import Feed, Hello, Lent, Newest
 
 SCHEDULER, KEEPER, DLQ = "scheduler.1", "lease_keeper.1", "dlq.1"
 
@@ -74,3 +75,19 @@ def test_a_new_incarnation_takes_the_place_of_the_old_one(around):
     around.followers.send_late()
     assert around.heard(KEEPER) == []
     assert around.heard("lease_keeper.2") == [Feed(1, 2, b"")]
+
+
+def test_the_scheduler_hears_late_what_may_wait_and_then_all_at_once(around):
+    sent = Lent(Session("node.1", 1), 1, 5, ("w",))
+    around.followers.publish(1, b"", 5, dead_letters=False, may_wait=True, lent=[sent])
+    assert around.heard(SCHEDULER) == []
+    assert around.followers.due_ms == 5 + PATIENT_MS
+    around.commit(2)
+    assert around.heard(SCHEDULER) == [Feed(0, 1, b""), sent, Feed(1, 2, b"")]
+
+
+def test_what_is_told_beside_the_log_comes_behind_it(around):
+    around.followers.publish(1, b"", 5, dead_letters=False, may_wait=True)
+    back = Lent(Session("node.1", 1), 1, 1)
+    around.followers.tell(SCHEDULER, back)
+    assert around.heard(SCHEDULER) == [Feed(0, 1, b""), back]

@@ -150,7 +150,11 @@ class Surroundings:
         self.concerns.clear()
 
     def asked(self, name: str = "history.1") -> list[links.Ask]:
-        return self.hear(name, _to_history)
+        """The commands of the next frame that has any; what is lent is none."""
+        while True:
+            found = [one for one in self.hear(name, _to_history) if isinstance(one, links.Ask)]
+            if found:
+                return found
 
     def answer(self, *asks: links.Ask, name: str = "history.1") -> None:
         """As history does: commit, answer, publish."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actors.scheduler import Scheduler
@@ -10,11 +11,13 @@ from perdure.core.ids import Session
 from perdure.core.links import (
     ActivityTask,
     Direct,
+    Lent,
     Newest,
     Poll,
     Polled,
     Sessions,
     Sync,
+    ToHistory,
     WorkflowTask,
     pack_session,
 )
@@ -23,6 +26,7 @@ from perdure.policy import RetryPolicy
 
 SESSION = Session("node.1", 1)
 HEAD = pack_session(SESSION)
+_to_history = msgspec.msgpack.Decoder(list[ToHistory])
 SYNC = Sync("w1", ("default",), ("t",), ("T",), 5, 5, (), (), 0)
 
 
@@ -168,3 +172,11 @@ def test_a_new_scheduler_need_not_wait_for_the_next_sync_of_a_worker(surround, i
     around.publish()
     [task] = around.from_actor(HEAD, WORKER)
     assert isinstance(task, WorkflowTask)
+
+
+def test_history_is_lent_what_its_own_connection_reaches(direct):
+    [lent] = direct.hear("history.1", _to_history)
+    assert (lent.session, lent.worker, lent.workflow_types) == (SESSION, WORKER, ("T",))
+    direct.commit(c.StartWorkflow("w", "T", "default", None, None, b""))
+    direct.say("history.1", *direct.feeds, Lent(SESSION, 1, lent.up_to, ("w",)))
+    assert direct.hears_nothing(WORKER)
