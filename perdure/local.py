@@ -212,7 +212,10 @@ class Core:
             definition = self.workflows[execution.workflow_type]
             replayer = self._replayers[workflow_id] = Replayer(definition, workflow_id)
         try:
-            replayer.feed(self._events_after(workflow_id, replayer.consumed))
+            events = self._events_after(workflow_id, replayer.consumed)
+            if not replayer.consumed:
+                replayer.learn(events, cursor[0])
+            replayer.feed(events)
             steps = replayer.take_steps()
         except workflow.NonDeterminism as problem:
             self._evict(workflow_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +12,16 @@ from perdure import values
 from perdure.core import commands
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure, failure_from_exception
-from perdure.workflow import ActivityFailed
+from perdure.workflow import ActivityFailed, ChildFailed
+from perdure.workflow.failing import Continue
+
+TERMINAL = (
+    commands.CompleteWorkflow,
+    commands.FailWorkflow,
+    commands.CancelWorkflowStep,
+    commands.ContinueAsNew,
+)
+"""The steps that end a run: nothing follows them."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,29 +31,40 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     problem: BaseException | None = None
 
 
-def step_of(ending: Ending) -> commands.Step:
-    """The command that ends the workflow. A result that can't be kept fails it."""
-    if ending.problem is not None:
-        return commands.FailWorkflow(_failure(ending.problem))
+def step_of(
+    ending: Ending, cancel_reason: str | None, going_on: Callable[[Continue], commands.Step]
+) -> commands.Step:
+    """The command that ends the workflow. A result that can't be kept fails it.
+
+    `cancel_reason`: why somebody wanted it to end; None: nobody did. `going_on` makes the step of
+    a workflow that continues as new.
+    """
+    problem = ending.problem
+    if isinstance(problem, Continue):
+        return going_on(problem)
+    if isinstance(problem, asyncio.CancelledError) and cancel_reason is not None:
+        return commands.CancelWorkflowStep(cancel_reason)
+    if problem is not None:
+        return commands.FailWorkflow(failure_of(problem))
     try:
         return commands.CompleteWorkflow(values.encode_result(ending.result))
-    except InvalidArgument as problem:
-        return commands.FailWorkflow(failure_from_exception(problem))
+    except InvalidArgument as unfit:
+        return commands.FailWorkflow(failure_from_exception(unfit))
 
 
-def _failure(problem: BaseException) -> Failure:
-    """The failure of an exception, and below it that of the activity it came from."""
+def failure_of(problem: BaseException) -> Failure:
+    """The failure of an exception, and below it that of the activity or child it came from."""
     failure = failure_from_exception(problem)
     seen = {id(problem)}
     last = problem
     while last.__cause__ is not None and id(last.__cause__) not in seen:
         last = last.__cause__
         seen.add(id(last))
-    if isinstance(last, ActivityFailed):
+    if isinstance(last, (ActivityFailed, ChildFailed)):
         return _grafted(failure, last.failure)
     if isinstance(last, BaseExceptionGroup):
         # Of several that failed together the first stands for all; the stack shows each.
-        return _grafted(failure, _failure(last.exceptions[0]))
+        return _grafted(failure, failure_of(last.exceptions[0]))
     return failure
 
 

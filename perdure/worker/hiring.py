@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from perdure.core.commands import CompleteWorkflow, FailWorkflow, Hire, ScheduleActivity, Step
+from perdure.core.commands import Hire, ScheduleActivity, Step
 from perdure.core.ids import Session
 from perdure.core.limits import INLINE_BYTES
-
-_TERMINAL = (CompleteWorkflow, FailWorkflow)
+from perdure.worker.endings import TERMINAL
 
 
 class Hiring:
@@ -32,7 +31,7 @@ class Hiring:
 
         Large inputs are left out: their task is better made where the input is kept.
         """
-        if self.session is None or not steps or isinstance(steps[-1], _TERMINAL):
+        if self.session is None or not steps or isinstance(steps[-1], TERMINAL):
             return None
         wanted: list[str] = []
         for step in steps:

@@ -8,6 +8,7 @@ One loop belongs to one workflow; `run_until_idle` runs it, on any thread, one a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import math
@@ -15,11 +16,12 @@ import sys
 import warnings
 import zlib
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from perdure.errors import InvalidArgument
 from perdure.worker import guard, ordered
+from perdure.worker.conditions import Conditions
 from perdure.worker.no_world import NoWorld
 from perdure.workflow import NonDeterminism
 
@@ -123,6 +125,8 @@ class Loop(NoWorld):
         # What was raised into the code from outside, and is not the code's own.
         self.escaped: BaseException | None = None
         self.is_closing = False
+        self.read_only = ""  # Whose code runs, where it may schedule nothing.
+        self.conditions = Conditions()
         self._timers_kept: Any = timers
         self._ready: deque[_Handle | _Timer] = deque()
         self._timers: dict[int, _Timer] = {}
@@ -151,22 +155,68 @@ class Loop(NoWorld):
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
         try:
             while ready and not self._halted:
-                handle = ready.popleft()
-                if handle._cancelled:
-                    continue
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                # A task that asks to exit keeps that for whoever awaits it; the worker goes on.
-                except SystemExit:
-                    continue
-                except Exception as problem:  # noqa: BLE001 - as asyncio does: reported
-                    self.call_exception_handler(
-                        {"message": "a callback of the workflow raised", "exception": problem}
-                    )
+                self._run_ready(ready)
+                if self.conditions and not self._halted:
+                    with self.reading("the predicate of wait_condition"):
+                        self.conditions.look()
         finally:
             sys.set_asyncgen_hooks(*outer_hooks)
             asyncio._set_running_loop(outer_loop)
             guard.leave(outer_guard)
+
+    def _run_ready(self, ready: deque[_Handle | _Timer]) -> None:
+        while ready and not self._halted:
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            # A task that asks to exit keeps that for whoever awaits it; the worker goes on.
+            except SystemExit:
+                continue
+            except Exception as problem:  # noqa: BLE001 - as asyncio does: reported
+                self.call_exception_handler(
+                    {"message": "a callback of the workflow raised", "exception": problem}
+                )
+
+    @contextlib.contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """While this lasts the code that runs, of `what`, may schedule nothing."""
+        before, self.read_only = self.read_only, what
+        try:
+            yield
+        finally:
+            self.read_only = before
+
+    @contextlib.contextmanager
+    def entered(self, runtime: Any) -> Iterator[None]:
+        """Run code of the workflow, here and now; after its end too."""
+        outer_loop = asyncio._get_running_loop()
+        outer_guard = guard.enter(self)
+        before, self.perdure_runtime = self.perdure_runtime, runtime
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            self.perdure_runtime = before
+            asyncio._set_running_loop(outer_loop)
+            guard.leave(outer_guard)
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """While this lasts the code that runs is not the workflow's: clocks and files are free."""
+        guard.leave(None)
+        asyncio._set_running_loop(None)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(self)
+            guard.enter(self)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether something would run."""
+        return bool(self._ready)
 
     def halt(self) -> None:
         """Stop running: the workflow has ended."""
@@ -229,6 +279,7 @@ class Loop(NoWorld):
                 asyncio._set_running_loop(outer_loop)
                 guard.leave(outer_guard)
         self._ready.clear()
+        self.conditions.clear()
         # No circle is left that only the garbage collector would find.
         self.perdure_runtime = self._timers_kept = None
 
@@ -306,7 +357,7 @@ class Loop(NoWorld):
         """A future with a place in the order of creation."""
         return _Future(loop=self, rank=self.next_rank())
 
-    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Have `coroutine`, which raises nothing that is of interest, run as the first task.
 
         In a context of its own: nothing of the worker's is seen in there.
@@ -315,6 +366,7 @@ class Loop(NoWorld):
         self._task_count += 1
         task = _Task(coroutine, loop=self, name=name, context=context, rank=self.next_rank())
         self._tasks[task] = None
+        return task
 
     def create_task(  # type: ignore[override]
         self,

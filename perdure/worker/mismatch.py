@@ -26,12 +26,30 @@ def fits(step: commands.Step, event: records.Event) -> bool:
             return event.timer_id == step.timer_id
         case records.TimerCancelled(), commands.CancelTimer():
             return event.timer_id == step.timer_id
-        case records.WorkflowCompleted(), commands.CompleteWorkflow():
-            return True
-        case records.WorkflowFailed(), commands.FailWorkflow():
-            return True
+        case records.ActivityCancelRequested(), commands.CancelActivity():
+            return (event.activity_id, event.mode) == (step.activity_id, step.mode)
+        case records.ChildWorkflowStarted(), commands.StartChild():
+            return (event.child_id, event.workflow_type) == (step.child_id, step.workflow_type)
+        case records.ChildCancelRequested(), commands.CancelChild():
+            return event.child_id == step.child_id
+        case records.SignalSent(), commands.SendSignal():
+            return (event.workflow_id, event.name) == (step.workflow_id, step.name)
+        case records.MarkerRecorded(), commands.RecordMarker():
+            return (event.marker, event.name) == (step.marker, step.name)
+        case records.UpdateEnded(), commands.EndUpdate():
+            return event.request_id == step.update_id
+        case records.SearchAttributesSet(), commands.SetSearchAttributes():
+            return [name for name, _ in event.attributes] == [name for name, _ in step.attributes]
         case _:
-            return False
+            return (type(event), type(step)) in _ENDINGS
+
+
+_ENDINGS = {
+    (records.WorkflowCompleted, commands.CompleteWorkflow),
+    (records.WorkflowFailed, commands.FailWorkflow),
+    (records.WorkflowCancelled, commands.CancelWorkflowStep),
+    (records.WorkflowContinuedAsNew, commands.ContinueAsNew),
+}
 
 
 def between(
@@ -65,36 +83,48 @@ def _event(event: records.Event) -> str:
     match event:
         case records.ActivityTaskScheduled():
             about = f" of {event.activity_id!r}, type {event.activity_type}"
-        case (
-            records.ActivityTaskCancelled()
-            | records.ActivityTaskCompleted()
-            | records.ActivityTaskFailed()
-        ):
-            about = f" of {event.activity_id!r}"
+        case records.ChildWorkflowStarted():
+            about = f" of {event.child_id!r}, type {event.workflow_type}"
         case records.TimerStarted() | records.TimerCancelled() | records.TimerFired():
             about = f" of timer {event.timer_id}"
+        case records.MarkerRecorded():
+            about = f" of {event.marker} {event.name!r}"
+        case records.SignalSent():
+            about = f" of {event.name!r} to {event.workflow_id!r}"
+        case records.UpdateEnded():
+            about = f" of {event.request_id!r}"
         case _:
-            about = ""
+            of = getattr(event, "activity_id", None) or getattr(event, "child_id", None)
+            about = f" of {of!r}" if of else ""
     return f"{kind}{about} (event {event.event_id})"
 
 
 def _command(step: commands.Step) -> str:
+    kind = type(step).__name__
     match step:
         case commands.ScheduleActivity():
-            return f"ScheduleActivity of {step.activity_id!r}, type {step.activity_type}"
+            return f"{kind} of {step.activity_id!r}, type {step.activity_type}"
         case commands.CancelActivity():
-            return f"CancelActivity of {step.activity_id!r}"
+            return f"{kind} of {step.activity_id!r}"
         case commands.StartTimer():
-            return f"StartTimer of timer {step.timer_id}, {step.duration_ms} ms"
+            return f"{kind} of timer {step.timer_id}, {step.duration_ms} ms"
         case commands.CancelTimer():
-            return f"CancelTimer of timer {step.timer_id}"
-        case commands.CompleteWorkflow():
-            return "CompleteWorkflow"
+            return f"{kind} of timer {step.timer_id}"
         case commands.FailWorkflow():
             failure = step.failure
-            return f"FailWorkflow with {failure.type}: {failure.message[:200]}"
+            return f"{kind} with {failure.type}: {failure.message[:200]}"
+        case commands.StartChild():
+            return f"{kind} of {step.child_id!r}, type {step.workflow_type}"
+        case commands.CancelChild():
+            return f"{kind} of {step.child_id!r}"
+        case commands.SendSignal():
+            return f"{kind} of {step.name!r} to {step.workflow_id!r}"
+        case commands.RecordMarker():
+            return f"{kind} of {step.marker} {step.name!r}"
+        case commands.EndUpdate():
+            return f"{kind} of {step.update_id!r}"
         case _:
-            return type(step).__name__
+            return kind
 
 
 def _line(code: CodeType, instruction: int) -> int:

@@ -7,37 +7,25 @@ were chunked. Recorded commands are matched with those that the code issues, by 
 
 from __future__ import annotations
 
-import asyncio
-import random as _random
-import sys
-from collections import deque
+import contextvars
 from collections.abc import Callable, Iterable
 from itertools import islice
-from types import CodeType, FrameType
 from typing import Any
 
-from perdure import activity, values, workflow
+from perdure import values, workflow
 from perdure.core import commands, records
-from perdure.errors import Internal, InvalidArgument
-from perdure.failures import Failure, engine_failure
-from perdure.policy import RetryPolicy
+from perdure.errors import FailedPrecondition, Internal, InvalidArgument
+from perdure.failures import CANCELLED, WORKFLOW_TIMEOUT, Failure, engine_failure
 from perdure.worker import endings, mismatch
-from perdure.worker.loop import Evicted, Loop
-from perdure.workflow import NonDeterminism
+from perdure.worker.notes import PATCH
+from perdure.worker.workflow_side import WorkflowSide
+from perdure.workflow.failing import Continue
 
-_DEFAULT_RETRY = RetryPolicy()
-# Frames of these folders are not where a workflow's author issued a command.
-_INTERNAL = tuple(
-    (file or "").rpartition("/")[0] + "/"
-    for file in (__file__, workflow.__file__, asyncio.__file__)
-)
-# What the loop itself runs, a timer for instance, has no line of the author's.
-_EDGE = Loop.run_until_idle.__code__
-
-Issued = tuple[commands.Step, CodeType | None, int]
+# What an event takes beside its payload, about.
+EVENT_BYTES = 100
 
 
-class Replayer:
+class Replayer(WorkflowSide):
     """One workflow in memory. Whatever `feed` raises, this one is done for: `close` it.
 
     It holds the workflow's coroutines, so it has to be closed when it is let go. `is_finished` once
@@ -46,27 +34,22 @@ class Replayer:
     """
 
     def __init__(self, definition: workflow.Definition, workflow_id: str) -> None:
-        self.definition = definition
-        self.workflow_id = workflow_id
-        self.consumed = 0
-        self.commands = 0
+        super().__init__(definition, workflow_id)
         self.matched = 0
         self.is_finished = False
         self._taken = 0
         self._broken: BaseException | None = None
-        self._issued: deque[Issued] = deque()
-        self._handles: dict[str, tuple[workflow.ActivityHandle[Any], Callable[..., Any] | None]]
-        self._handles = {}
-        self._ids: set[str] = set()
-        self._default_ids = 0
-        self._ending: endings.Ending | None = None
-        self._info: workflow.Info | None = None
-        self._random: _random.Random | None = None
-        self._random_ids: _random.Random | None = None
-        # Abstract to the type checker only: what it refuses is set by name.
-        self._loop = Loop(self, workflow_id)  # type: ignore[abstract]
+        self._cancel_reason: str | None = None
 
     # --- for the worker ---------------------------------------------------------
+    def learn(self, events: Iterable[records.Event], cursor: int) -> None:
+        """Look through events that are going to be fed, before a replay: `cursor` is the last that
+        a workflow task of this workflow has worked off.
+
+        Without this everything counts as happening for the first time.
+        """
+        self.known.learn(events, cursor)
+
     def feed(self, events: Iterable[records.Event]) -> None:
         """Take events in the order of history; those that were taken before are skipped.
 
@@ -92,13 +75,42 @@ class Replayer:
     @property
     def awaits(self) -> str | None:
         """The activity that is all that the workflow waits for; None if it is not so."""
-        if len(self._handles) != 1 or self._loop.has_timers or self.is_finished:
+        if len(self._handles) != 1 or self.loop.has_timers or self.is_finished:
+            return None
+        if self._children is not None and self._children.handles:
             return None
         return next(iter(self._handles))
+
+    def query(self, name: str, payload: records.Payload | None) -> records.Payload:
+        """What the workflow's code answers to this query, as far as it was fed.
+
+        NotFound where it has no such query; InvalidArgument where the input does not fit, or the
+        answer is none that can be sent; FailedPrecondition where the handler fails. One that would
+        schedule something leaves this replay good for `close` only (`is_broken`).
+        """
+        if self._broken is not None:
+            raise Internal("this replay has failed and can't be asked") from self._broken
+        loop = self.loop
+        with loop.entered(self), loop.reading("a query"):
+            try:
+                answer = self.messages.query(name, payload)
+            finally:
+                self._broken = loop.violation
+            if loop.has_ready:
+                self._broken = FailedPrecondition(f"query {name!r}: a query may schedule nothing")
+                raise self._broken
+        return answer
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether this replay can't go on."""
+        return self._broken is not None
 
     def recorded(self) -> None:
         """History has all commands issued so far, each as one event, and nothing after them."""
         fresh = self.commands - self.matched
+        for step, _, _ in self._issued:
+            self._bytes += EVENT_BYTES + _size(step)
         self._issued.clear()
         self.matched = self._taken = self.commands
         self.consumed += fresh
@@ -107,8 +119,9 @@ class Replayer:
         """Let go of the workflow: its coroutines end, and nothing they still do has an effect."""
         if self._broken is None and not self.is_finished:
             self._broken = Internal("it was closed")
-        self._loop.evict()
+        self.loop.evict()
         self._handles.clear()
+        self._messages = self._children = self._notes = self._main_task = None
 
     # --- events -----------------------------------------------------------------
     def _feed(self, event: records.Event) -> None:
@@ -121,12 +134,13 @@ class Replayer:
         if first != self.consumed + 1:
             raise Internal(f"event {self.consumed + 1} is missing before event {first}")
         self.consumed = last
+        self._bytes += EVENT_BYTES + _size(event)
         take = _TAKE.get(type(event))
-        if take is not None:
+        if take is not None and not (self.known.dropped and self.known.is_dropped(last)):
             take(self, event)
 
     def _wake(self, at_ms: int) -> None:
-        loop = self._loop
+        loop = self.loop
         loop.now_ms = at_ms
         loop.run_until_idle()
         if loop.escaped is not None:
@@ -135,20 +149,24 @@ class Replayer:
             raise loop.violation
         if self._ending is not None:
             ending, self._ending = self._ending, None
-            step = endings.step_of(ending)
+            step = endings.step_of(ending, self._cancel_reason, self._going_on)
             self.is_finished = True
-            self._issue(step, None, 0)
+            self.issue(step)
             loop.evict(ended=True)
             self._handles.clear()
 
+    def _going_on(self, problem: Continue) -> commands.Step:
+        signals = () if self._messages is None else self._messages.waiting()
+        name = self.definition.name
+        return commands.ContinueAsNew(name, self.task_queue, problem.payload, signals)
+
     def _on_started(self, event: records.WorkflowStarted) -> None:
-        self._info = workflow.Info(
-            workflow_id=self.workflow_id,
-            workflow_type=event.workflow_type,
-            task_queue=event.task_queue,
-            started_ms=event.at_ms,
-        )
-        self._loop.start(self._main(event.input), self.definition.name)
+        self.task_queue = event.task_queue
+        self._started_ms = event.at_ms
+        if event.terms is not None:
+            for name, payload in event.terms.signals:
+                self.messages.signalled(name, payload)
+        self._main_task = self.loop.start(self._main(event.input), self.definition.name)
         self._wake(event.at_ms)
 
     async def _main(self, payload: records.Payload | None) -> None:
@@ -156,20 +174,15 @@ class Replayer:
             args, kwargs = values.bind_input(self.definition.function, payload)
             self._ending = endings.Ending(result=await self.definition.function(*args, **kwargs))
         except BaseException as problem:
-            if self._loop.is_closing:
+            if self.loop.is_closing:
                 raise  # The workflow leaves memory.
-            if isinstance(problem, NonDeterminism):
-                self._loop.violation = self._loop.violation or problem
-            elif isinstance(problem, (Exception, asyncio.CancelledError, SystemExit)):
-                self._ending = endings.Ending(problem=problem)
-            else:
-                self._loop.escaped = problem
-        self._loop.halt()
+            self.left(problem)
+        self.loop.halt()
 
     def _on_timer_fired(self, event: records.TimerFired) -> None:
         if self.is_finished:
             return
-        if not self._loop.fire(event.timer_id):
+        if not self.loop.fire(event.timer_id):
             raise mismatch.unknown(event)
         self._wake(event.at_ms)
 
@@ -188,9 +201,71 @@ class Replayer:
 
     def _on_failed(self, event: records.ActivityTaskFailed) -> None:
         handle, _ = self._closed(event)
-        if handle is not None:
+        if handle is None:
+            return
+        if handle.cancel_requested and event.failure.type == CANCELLED:
+            handle.give_up()
+        else:
             handle.set_exception(_failed(handle, event.failure))
+        self._wake(event.at_ms)
+
+    def _on_child_completed(self, event: records.ChildWorkflowCompleted) -> None:
+        if not self.is_finished and self.children.completed(event):
             self._wake(event.at_ms)
+
+    def _on_child_failed(self, event: records.ChildWorkflowFailed) -> None:
+        if not self.is_finished and self.children.failed(event):
+            self._wake(event.at_ms)
+
+    def _on_signal(self, event: records.SignalReceived) -> None:
+        if not self.is_finished:
+            self.messages.signalled(event.name, event.input)
+            self._wake(event.at_ms)
+
+    def _on_update(self, event: records.UpdateReceived) -> None:
+        if not self.is_finished:
+            self.messages.updated(event)
+            self._wake(event.at_ms)
+
+    def _on_cancel_requested(self, event: records.WorkflowCancelRequested) -> None:
+        """The workflow function is told once, where it waits; what it makes of it is its own."""
+        task = self._main_task
+        if self.is_finished or task is None or self._cancel_reason is not None:
+            return
+        self._cancel_reason = event.reason
+        # In the loop's turn: what is given up by it was issued by no line of the worker's.
+        self.loop.call_soon(task.cancel, event.reason or None, context=contextvars.Context())
+        self._wake(event.at_ms)
+
+    def _on_ended(self, event: records.Event) -> None:
+        """It was ended from outside; what its code had not said yet will never be said."""
+        self.is_finished = True
+        self._issued.clear()
+        self.commands = self._taken = self.matched
+        self.loop.evict()
+        self._handles.clear()
+
+    def _on_workflow_failed(self, event: records.WorkflowFailed) -> None:
+        if event.failure.type == WORKFLOW_TIMEOUT and not self._has_next(event):
+            self._on_ended(event)
+        else:
+            self._on_command(event)
+
+    def _on_update_ended(self, event: records.UpdateEnded) -> None:
+        # The end of a workflow answers what is open, without a command.
+        if not self.is_finished or self._has_next(event):
+            self._on_command(event)
+
+    def _on_marker(self, event: records.MarkerRecorded) -> None:
+        """A patch's marker says what the code is told, and nothing about where it asks: of one that
+        was known before it did, no command was issued, and the code may be without it by now.
+        """
+        if event.marker == PATCH and not self._has_next(event):
+            self.commands += 1
+            self.matched += 1
+            self._taken += 1
+        else:
+            self._on_command(event)
 
     def _closed(
         self, event: records.ActivityTaskCompleted | records.ActivityTaskFailed
@@ -201,8 +276,11 @@ class Replayer:
             if event.activity_id not in self._ids:
                 raise mismatch.unknown(event)
             return None, None
-        found[0].finished = self._loop.next_finished()
+        found[0].finished = self.loop.next_finished()
         return found
+
+    def _has_next(self, event: records.Event) -> bool:
+        return bool(self._issued) and mismatch.fits(self._issued[0][0], event)
 
     def _on_command(self, event: records.Event) -> None:
         """A recorded command: it has to be the next one that the code issued."""
@@ -216,113 +294,6 @@ class Replayer:
         self.matched += 1
         self._taken = max(self._taken, self.matched)
 
-    def _issue(self, step: commands.Step, code: CodeType | None, instruction: int) -> None:
-        self._issued.append((step, code, instruction))
-        self.commands += 1
-
-    def _issue_here(self, step: commands.Step) -> None:
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
-            frame = None if frame.f_code is _EDGE else frame.f_back
-        if frame is None:
-            self._issue(step, None, 0)
-        else:
-            self._issue(step, frame.f_code, frame.f_lasti)
-
-    # --- for the workflow's code (workflow.Runtime, and the loop's timers) ----------
-    @property
-    def info(self) -> workflow.Info:
-        """Who the workflow is."""
-        assert self._info is not None
-        return self._info
-
-    @property
-    def now_ms(self) -> int:
-        """The time of the event that is being worked off."""
-        return self._loop.now_ms
-
-    @property
-    def random(self) -> _random.Random:
-        """The generator of workflow.random()."""
-        if self._random is None:
-            self._random = _random.Random(self.workflow_id)
-        return self._random
-
-    @property
-    def random_ids(self) -> _random.Random:
-        """The generator behind workflow.uuid4(): draws of the other do not move it."""
-        if self._random_ids is None:
-            self._random_ids = _random.Random(f"{self.workflow_id}\nids")
-        return self._random_ids
-
-    def start_activity(
-        self,
-        target: activity.Definition | str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        activity_id: str | None,
-        options: activity.Options | None,
-    ) -> workflow.ActivityHandle[Any]:
-        """Issue the command that schedules an activity."""
-        if self._loop.is_closing:
-            raise Evicted
-        function = None if isinstance(target, str) else target.function
-        payload = values.encode_input(function, args, kwargs)
-        if activity_id is None:
-            self._default_ids += 1
-            activity_id = f"@{self._default_ids}"
-        elif activity_id in self._ids:
-            raise InvalidArgument(
-                f"activity_id {activity_id!r} is used twice in this workflow: the two would share "
-                "an idempotency key",
-                field="activity_id",
-            )
-        self._ids.add(activity_id)
-        if isinstance(target, str):
-            name, said = target, options
-        else:
-            name = target.name
-            said = target.options if options is None else target.options.under(options)
-        step = commands.ScheduleActivity(activity_id, name, payload, self._options(said))
-        handle = workflow.ActivityHandle[Any](
-            self, activity_id, name, loop=self._loop, rank=self._loop.next_rank()
-        )
-        self._handles[activity_id] = (handle, function)
-        self._issue_here(step)
-        return handle
-
-    def _options(self, said: activity.Options | None) -> records.ActivityOptions:
-        """What was said, the rest left open: history knows the defaults."""
-        if said is None:
-            said = _NOTHING_SAID
-        return records.ActivityOptions(
-            said.retry or _DEFAULT_RETRY,
-            said.task_queue or self.info.task_queue,
-            said.start_to_close_ms or 0,
-            said.heartbeat_ms or 0,
-            said.schedule_to_start_ms or 0,
-            said.schedule_to_close_ms or 0,
-            said.priority or 0,
-            said.on_exhausted or "park",
-            said.cancellation or "try",
-            said.isolation or "thread",
-            _GRACE_MS if said.grace_ms is None else said.grace_ms,
-        )
-
-    def cancel_activity(self, handle: workflow.ActivityHandle[Any]) -> None:
-        """Issue the command that ends an activity."""
-        if self._handles.pop(handle.activity_id, None) is not None and not self._loop.is_closing:
-            handle.finished = self._loop.next_finished()
-            self._issue_here(commands.CancelActivity(handle.activity_id))
-
-    def start_timer(self, timer_id: int, duration_ms: int) -> None:
-        """Issue the command that starts a timer."""
-        self._issue_here(commands.StartTimer(timer_id, duration_ms))
-
-    def cancel_timer(self, timer_id: int) -> None:
-        """Issue the command that cancels a timer."""
-        self._issue_here(commands.CancelTimer(timer_id))
-
 
 def _failed(handle: workflow.ActivityHandle[Any], failure: Failure) -> workflow.ActivityFailed:
     return workflow.ActivityFailed(
@@ -333,8 +304,11 @@ def _failed(handle: workflow.ActivityHandle[Any], failure: Failure) -> workflow.
     )
 
 
-_NOTHING_SAID = activity.Options()
-_GRACE_MS = records.ActivityOptions(_DEFAULT_RETRY).grace_ms
+def _size(it: records.Record | commands.Step) -> int:
+    """The bytes of its payload: of an event as much as of the command that it comes from."""
+    return len(getattr(it, "result", None) or getattr(it, "input", None) or b"")
+
+
 _TWO_EVENTS = (records.ActivityTaskCompleted, records.ActivityTaskFailed)
 _CANCELLED = (records.ActivityTaskCancelled, records.TimerCancelled)
 # What is not named here is informational: a replay has no use for it.
@@ -344,7 +318,22 @@ _TAKE: dict[type[records.Record], Callable[[Replayer, Any], None]] = {
     records.ActivityTaskCompleted: Replayer._on_completed,
     records.ActivityTaskFailed: Replayer._on_failed,
     records.WorkflowCompleted: Replayer._on_command,
-    records.WorkflowFailed: Replayer._on_command,
+    records.WorkflowFailed: Replayer._on_workflow_failed,
+    records.WorkflowCancelled: Replayer._on_command,
+    records.WorkflowTerminated: Replayer._on_ended,
+    records.WorkflowContinuedAsNew: Replayer._on_command,
+    records.WorkflowCancelRequested: Replayer._on_cancel_requested,
+    records.SignalReceived: Replayer._on_signal,
+    records.SignalSent: Replayer._on_command,
+    records.UpdateReceived: Replayer._on_update,
+    records.UpdateEnded: Replayer._on_update_ended,
+    records.ChildWorkflowStarted: Replayer._on_command,
+    records.ChildWorkflowCompleted: Replayer._on_child_completed,
+    records.ChildWorkflowFailed: Replayer._on_child_failed,
+    records.ChildCancelRequested: Replayer._on_command,
+    records.MarkerRecorded: Replayer._on_marker,
+    records.SearchAttributesSet: Replayer._on_command,
+    records.ActivityCancelRequested: Replayer._on_command,
     records.TimerStarted: Replayer._on_command,
     records.TimerCancelled: Replayer._on_command,
     records.ActivityTaskScheduled: Replayer._on_command,

@@ -27,6 +27,8 @@ from perdure.failures import (
 )
 from perdure.log_names import LogName
 from perdure.values import PAYLOAD_MAX
+from perdure.worker.endings import TERMINAL
+from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
 from perdure.workflow import Definition, NonDeterminism
 
@@ -34,7 +36,6 @@ CACHED_MAX = 10_000  # Of a small workflow one takes about 6 kB.
 CHUNK = 500
 # So few can't be too large together.
 FEW_STEPS = limits.WORKFLOW_RESULT_BYTES_MAX // (PAYLOAD_MAX + 1)
-TERMINAL = (commands.CompleteWorkflow, commands.FailWorkflow)
 
 
 class Blocked(BaseException):
@@ -257,6 +258,7 @@ class Stage:
             if events is None or not (work.whole or task.consumed == 0):
                 return Missing(0)
             replayer = self._cache[task.workflow_id] = Replayer(definition, task.workflow_id)
+            replayer.learn(notes_in(events), task.consumed)
         for start in range(0, len(events), CHUNK):
             self.turns += 1
             replayer.feed([decode_event(raw) for raw in events[start : start + CHUNK]])
@@ -304,11 +306,7 @@ def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWor
 
 
 def _payload(step: commands.Step) -> Payload | None:
-    if isinstance(step, commands.ScheduleActivity):
-        return step.input
-    if isinstance(step, commands.CompleteWorkflow):
-        return step.result
-    return None
+    return getattr(step, "input", None) or getattr(step, "result", None)
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

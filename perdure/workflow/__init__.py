@@ -8,27 +8,63 @@ sockets are not deterministic and raise NonDeterminism: use what this module has
 from __future__ import annotations
 
 from perdure.workflow.activities import ActivityHandle, execute_activity, start_activity
+from perdure.workflow.children import (
+    ChildHandle,
+    ExternalHandle,
+    execute_child,
+    external,
+    start_child,
+)
 from perdure.workflow.definitions import Definition, define, defined, definition_of
-from perdure.workflow.failing import ActivityFailed, Cancelled, NonDeterminism
-from perdure.workflow.here import info, now_ms, random, sleep_ms, uuid4
+from perdure.workflow.failing import ActivityFailed, Cancelled, ChildFailed, NonDeterminism
+from perdure.workflow.here import (
+    continue_as_new,
+    info,
+    now_ms,
+    patched,
+    random,
+    set_search_attributes,
+    side_effect,
+    sleep_ms,
+    uuid4,
+    wait_condition,
+)
+from perdure.workflow.messages import Box, Update, query, receive, signal, update
 from perdure.workflow.runtime import Info, Runtime
 
 __all__ = [
     "ActivityFailed",
     "ActivityHandle",
+    "Box",
     "Cancelled",
+    "ChildFailed",
+    "ChildHandle",
     "Definition",
+    "ExternalHandle",
     "Info",
     "NonDeterminism",
     "Runtime",
+    "Update",
+    "continue_as_new",
     "define",
     "defined",
     "definition_of",
     "execute_activity",
+    "execute_child",
+    "external",
     "info",
     "now_ms",
+    "patched",
+    "query",
     "random",
+    "receive",
+    "set_search_attributes",
+    "side_effect",
+    "signal",
     "sleep_ms",
     "start_activity",
+    "start_child",
+    "update",
     "uuid4",
+    "wait_condition",
 ]

@@ -19,7 +19,8 @@ Result = TypeVar("Result")
 class ActivityHandle(asyncio.Future[Result]):
     """A scheduled activity: awaitable any number of times, and by any of asyncio's functions.
 
-    Awaiting gives the result, or raises ActivityFailed, or Cancelled once it was cancelled.
+    Awaiting gives the result, or raises ActivityFailed, or Cancelled once it was cancelled: at
+    once, or with the option cancellation="wait" when the attempt has ended.
     """
 
     def __init__(
@@ -30,8 +31,11 @@ class ActivityHandle(asyncio.Future[Result]):
         *,
         loop: asyncio.AbstractEventLoop,
         rank: int,
+        cancellation: str = "try",
     ) -> None:
         super().__init__(loop=loop)
+        self.cancellation = cancellation
+        self.cancel_requested = False
         self.activity_id = activity_id
         self.activity_type = activity_type
         self.finished: int | None = None  # Its place in the order of completion.
@@ -43,14 +47,21 @@ class ActivityHandle(asyncio.Future[Result]):
         return self._rank
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """End the activity: its worker is told, its report is refused, awaiting raises at once.
+        """Give the activity up, as its option `cancellation` says.
+
+        "try": its worker is told, its report is refused, awaiting raises at once. "wait": its
+        worker is told, and awaiting raises when the attempt has ended, unless it ended well.
+        "abandon": awaiting raises at once, and the activity goes on by itself.
 
         False if it was closed already.
         """
         if self.done():
             return False
-        self._runtime.cancel_activity(self)
-        return super().cancel(msg)
+        return super().cancel(msg) if self._runtime.cancel_activity(self) else True
+
+    def give_up(self) -> None:
+        """For the engine: have awaiting raise Cancelled now."""
+        super().cancel()
 
 
 @overload

@@ -36,6 +36,42 @@ class ActivityFailed(PerdureError):
         self.activity_type = activity_type
 
 
+class ChildFailed(PerdureError):
+    """A child that the workflow waited for ended otherwise than Completed: `failure` says how.
+
+    `workflow_id` and `workflow_type` say which, `status` is Failed, Cancelled or Terminated. A
+    child whose id was taken has failed with the type ChildIdTaken.
+    """
+
+    __module__ = "perdure.workflow"
+    code = "CHILD_FAILED"
+
+    def __init__(
+        self,
+        message: str = "",
+        failure: Failure | None = None,
+        *,
+        workflow_id: str = "",
+        workflow_type: str = "",
+        status: str = "Failed",
+    ) -> None:
+        super().__init__(message)
+        self.failure = Failure("Unknown", message) if failure is None else failure
+        self.workflow_id = workflow_id
+        self.workflow_type = workflow_type
+        self.status = status
+
+
+class Continue(BaseException):
+    """Leaves a workflow function that continues as new. No `except Exception` stops it."""
+
+    __module__ = "perdure.workflow"
+
+    def __init__(self, payload: bytes | None = None) -> None:
+        super().__init__("the workflow continues as new")
+        self.payload = payload
+
+
 class NonDeterminism(PerdureError):
     """The workflow's code did what a replay could not repeat, or a replay went another way.
 

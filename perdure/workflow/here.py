@@ -5,22 +5,34 @@ from __future__ import annotations
 import asyncio
 import random as _random
 import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
-from perdure.errors import InvalidArgument
-from perdure.policy import timedelta_hint
-from perdure.workflow.runtime import Info, runtime
+from perdure.workflow.runtime import Info, runtime, seconds
+
+Result = TypeVar("Result")
 
 
 async def sleep_ms(duration_ms: int) -> None:
     """Wait that many milliseconds, durably. asyncio.sleep does the same in seconds."""
-    if isinstance(duration_ms, bool) or not isinstance(duration_ms, (int, float)):
-        raise InvalidArgument(
-            f"duration_ms must be a number of milliseconds, not {duration_ms!r:.80}"
-            f"{timedelta_hint(duration_ms)}",
-            field="duration_ms",
-        )
+    delay = seconds("duration_ms", duration_ms)
     runtime("sleep_ms")
-    await asyncio.sleep(duration_ms / 1000)
+    await asyncio.sleep(delay)
+
+
+async def wait_condition(predicate: Callable[[], Any], timeout_ms: int | None = None) -> None:
+    """Wait until `predicate()` is true: it is looked at whenever something has happened.
+
+    It may schedule nothing. TimeoutError after `timeout_ms` of durable time.
+    """
+    running = runtime("wait_condition")
+    delay = None if timeout_ms is None else seconds("timeout_ms", timeout_ms)
+    condition = running.condition(predicate)
+    if condition.done() or delay is None:
+        await condition
+        return
+    async with asyncio.timeout(delay):
+        await condition
 
 
 def now_ms() -> int:
@@ -39,5 +51,46 @@ def uuid4() -> uuid.UUID:
 
 
 def info() -> Info:
-    """Who this workflow is: id, type, queue and start."""
+    """Who this workflow is, and how long its history has become."""
     return runtime("info").info
+
+
+def patched(patch_id: str) -> bool:
+    """Whether to run the new code that this id stands for, or what was there before it.
+
+    True for workflows that come here for the first time, and for all that were told True once;
+    False for those that had gone past with the code before. One run gets one answer, for good. When
+    no workflow is open that began before the change, the call and the old code can be taken out.
+    """
+    return runtime("patched").notes.patched(patch_id)
+
+
+def side_effect(function: Callable[[], Result]) -> Result:
+    """What `function()` returns, kept: later replays are told it, and do not call the function.
+
+    For what is quick and has no need of being done only once: it may be called again as long as
+    its value has not been recorded. In there time, chance and files can be used. An exception that
+    leaves it fails the workflow task, which is tried again. What does real work belongs into an
+    activity.
+    """
+    result: Result = runtime("side_effect").notes.side_effect(function)
+    return result
+
+
+def set_search_attributes(attributes: Mapping[str, Any]) -> None:
+    """Have this workflow found by these names and values; None takes one away, others stay.
+
+    Values are texts, whole numbers, floats or booleans. InvalidArgument for others, and for more
+    than 20 names or 8 KiB in all.
+    """
+    runtime("set_search_attributes").notes.set_search_attributes(attributes)
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """End this run and begin the next of the same workflow, with these arguments and no history.
+
+    It does not return. What is open of this run is dropped; signals that nobody has taken are the
+    next run's. To be called by the workflow function itself and not by a task that it started
+    (FailedPrecondition).
+    """
+    runtime("continue_as_new").continue_as_new(args, kwargs)

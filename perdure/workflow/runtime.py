@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random as _random
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
 from perdure import activity
-from perdure.errors import FailedPrecondition
+from perdure.errors import FailedPrecondition, InvalidArgument
+from perdure.policy import timedelta_hint
 
 if TYPE_CHECKING:
     from perdure.workflow.activities import ActivityHandle
+    from perdure.workflow.children import ChildHandle, ChildOptions
+    from perdure.workflow.definitions import Definition
+    from perdure.workflow.messages import Update
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this workflow is, and when history took its start."""
+    """Who this workflow is, when history took its start, and how far its history has grown.
+
+    `run` counts from 1; each continue_as_new is one more. `history_length` is the number of events
+    up to the one that is being worked off, `history_bytes` about what they take. Long before the
+    engine parks a workflow whose history is too long, `continue_as_new_suggested` is true.
+    """
 
     workflow_id: str
     workflow_type: str
     task_queue: str
     started_ms: int
+    run: int = 1
+    history_length: int = 0
+    history_bytes: int = 0
+    continue_as_new_suggested: bool = False
 
 
 class Runtime(Protocol):
@@ -53,8 +67,87 @@ class Runtime(Protocol):
     ) -> ActivityHandle[Any]:
         """Schedule an activity."""
 
-    def cancel_activity(self, handle: ActivityHandle[Any]) -> None:
-        """The workflow no longer waits for this activity."""
+    def cancel_activity(self, handle: ActivityHandle[Any]) -> bool:
+        """The workflow gives this activity up. True: its await raises now; False: at its end."""
+
+    def condition(self, predicate: Callable[[], Any]) -> asyncio.Future[None]:
+        """A future that is done as soon as `predicate()` is true."""
+
+    def continue_as_new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """End this run, and begin the next with these arguments."""
+
+    @property
+    def messages(self) -> Messages:
+        """Signals, queries and updates."""
+
+    @property
+    def children(self) -> Children:
+        """Child workflows."""
+
+    @property
+    def notes(self) -> Notes:
+        """What is found out once and told to every replay."""
+
+
+class Messages(Protocol):
+    """What comes to a workflow from outside."""
+
+    def handle_signal(self, name: str, function: Callable[..., Any]) -> None:
+        """Signals of that name go to `function` from now on, those that wait first."""
+
+    def handle_query(self, name: str, function: Callable[..., Any]) -> None:
+        """Queries of that name are answered by `function`."""
+
+    def handle_update(self, name: str, update: Update) -> None:
+        """Updates of that name are done by `update`."""
+
+    def box(self, name: str) -> asyncio.Queue[tuple[int, bytes | None]]:
+        """Signals of that name, (place among all signals, payload), for `receive`."""
+
+
+class Children(Protocol):
+    """The workflows that a workflow starts, and others that it speaks to."""
+
+    def start(
+        self,
+        target: Definition | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: ChildOptions,
+    ) -> ChildHandle[Any]:
+        """Start a child."""
+
+    def cancel(self, handle: ChildHandle[Any]) -> bool:
+        """Ask a child to end. True: its await raises now; False: when it has ended."""
+
+    def signal(
+        self, workflow_id: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Signal a workflow, by its id."""
+
+
+class Notes(Protocol):
+    """What only the first run of a line of code finds out."""
+
+    def patched(self, patch_id: str) -> bool:
+        """Whether the new code behind this id is to be run."""
+
+    def side_effect(self, function: Callable[[], Any]) -> Any:
+        """What `function()` gave when it was called for the first time."""
+
+    def set_search_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Have the workflow found by these."""
+
+
+def seconds(field: str, duration_ms: object) -> float:
+    """A length in milliseconds as seconds; InvalidArgument naming `field` for what is none."""
+    if isinstance(duration_ms, bool) or not isinstance(duration_ms, (int, float)):
+        raise InvalidArgument(
+            f"{field} must be a number of milliseconds, not {duration_ms!r:.80}"
+            f"{timedelta_hint(duration_ms)}",
+            field=field,
+        )
+    return duration_ms / 1000
 
 
 def runtime(what: str) -> Runtime:
