@@ -6,6 +6,7 @@ chains of boundaries of any roles follow until the time is up; `--minutes N` giv
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ PARALLEL = 2
 # What a chain may still take when it is begun.
 RESERVE_S = 20.0
 EXAMPLES = 5
+LOAD_A_CORE_MAX = 6
 
 
 class Travels:
@@ -126,6 +128,16 @@ class Travels:
                 visit.abort()
 
 
+def too_busy(load: float, cores: int) -> str:
+    """Why crash points were not reached, where it is the machine's load; else an empty text."""
+    if load <= LOAD_A_CORE_MAX * cores:
+        return ""
+    return (
+        f"a load of {load:.0f} on {cores} cores is too much for the time limits of this drill: run "
+        "it again when the machine is less busy"
+    )
+
+
 def run(arena: Arena) -> bool:
     """Visits every boundary; True where all were reached."""
     travels = Travels(arena)
@@ -140,6 +152,10 @@ def run(arena: Arena) -> bool:
     if missed:
         more = f" and {len(missed) - EXAMPLES} more" if len(missed) > EXAMPLES else ""
         figures["not reached"] = ", ".join(missed[:EXAMPLES]) + more
+        busy = too_busy(os.getloadavg()[0], os.cpu_count() or 1)
+        if busy:
+            figures["the machine"] = busy
+            arena.say(busy)
     if arena.options.depth > 1:
         figures["chains in which more than one died"] = travels.chained
     ordered = sorted(travels.took_ms)
@@ -152,7 +168,7 @@ def run(arena: Arena) -> bool:
 DRILL = Drill(
     name="boundaries",
     does="somebody is SIGKILLed at every crash point there is, and the work goes on",
-    inconclusive="a crash point was not reached",
+    inconclusive="a crash point was not reached, as on a machine that is too busy",
     run=run,
     defaults=Options(),
     takes=("depth", "minutes"),

@@ -46,12 +46,14 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def plan(seed: int) -> list[Trouble]:
-    """Four failed calls of each kind there is, two disks that are full, two that are slow."""
+    """Failed calls of each kind there is, two disks that are full, two that are slow."""
     dice = Arena.dice_of(seed, "disk")
     found = [
         (EIO, order, dice.randint(1, 12), 0.0)
         for order in ("fail_sync", "fail_sync", "fail_write", "fail_write")
     ]
+    # Most of what history reads it has in memory: the next read there is.
+    found.append((EIO, "fail_read", 1, 0.0))
     found += [
         (ENOSPC, "no_room", 1, dice.uniform(2.0, 4.0)),
         (ENOSPC, "grow_bytes", dice.randint(0, 200_000), dice.uniform(1.0, 3.0)),

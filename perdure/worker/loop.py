@@ -66,6 +66,8 @@ class _Task(asyncio.Task[Result]):
         self._rank = rank
         self.finished: int | None = None
         super().__init__(coro, loop=loop, name=name, context=context)
+        # Its loop holds it to its end: it goes only with the whole workflow, which is no fault.
+        self._log_destroy_pending = False
 
     def __hash__(self) -> int:
         return self._rank
@@ -434,7 +436,6 @@ async def _awaited(future: asyncio.Future[Result]) -> Result:
 
 def _end(task: _Task[Any]) -> None:
     """Close the task's coroutine, however it clings to life."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine: Any = task.get_coro()
     for _ in range(CLOSE_TRIES_MAX):
         if getattr(coroutine, "cr_frame", None) is None:

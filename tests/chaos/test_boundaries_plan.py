@@ -8,6 +8,7 @@ from itertools import islice, pairwise
 
 import pytest
 
+from chaos.drills.boundaries import too_busy
 from chaos.drills.boundaries_plan import (
     AFTER_HISTORY,
     AFTER_WORKER,
@@ -86,3 +87,8 @@ def test_a_chain_is_as_long_as_the_depth_and_no_one_dies_twice_in_a_row_at_one_p
 def test_every_journey_can_be_armed(tmp_path):
     for each in (*journeys(random.Random(0)), *islice(chains(random.Random(0), 2), 50)):
         parse(each.armed, str(tmp_path / "once"))
+
+
+def test_a_machine_that_is_too_busy_is_named_as_the_reason():
+    assert too_busy(11.9, cores=2) == ""
+    assert "a load of 13 on 2 cores is too much" in too_busy(13.2, cores=2)

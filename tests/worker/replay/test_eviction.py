@@ -82,6 +82,19 @@ def test_an_evicted_workflow_leaves_no_command_no_warning_and_no_object(history,
     assert caplog.text == ""
 
 
+def test_a_workflow_that_is_dropped_without_a_word_says_none_either(history, caplog):
+    async def flow():
+        task = asyncio.create_task(asyncio.sleep(5))
+        await workflow.execute_activity("work")
+        await task
+
+    run = history(flow, answers=lambda s: None)
+    run.replayer.feed(run.events)
+    run.replayer = None
+    gc.collect()
+    assert "pending" not in caplog.text
+
+
 def test_a_closed_replay_takes_no_more_events(history):
     async def two():
         return [await workflow.execute_activity("work", n) for n in range(2)]
