@@ -33,14 +33,16 @@ class Loop:
 
     def at(self, at_us: int, call: Callable[..., None], *args: Any) -> None:
         """Have `call(*args)` happen at that instant; now, where it has passed."""
-        self._number += 1
-        if at_us < self.now_us:
-            at_us = self.now_us
-        _push(self._heap, (at_us, self._draw(), self._number, call, args))
+        self._number = number = self._number + 1
+        now_us = self.now_us
+        _push(
+            self._heap, (at_us if at_us > now_us else now_us, self._draw(), number, call, args)
+        )
 
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         """Have `call(*args)` happen so much later."""
-        self.at(self.now_us + delay_us, call, *args)
+        self._number = number = self._number + 1
+        _push(self._heap, (self.now_us + delay_us, self._draw(), number, call, args))
 
     def run(self, until_us: int, is_done: Callable[[], bool], look_us: int = SECOND_US) -> bool:
         """Let things happen until that instant, or until `is_done`, which is asked every `look_us`.
@@ -50,8 +52,11 @@ class Loop:
         heap, pop = self._heap, _pop
         look_at = self.now_us
         events = self.events
-        while heap and heap[0][0] <= until_us:
-            now_us, _, _, call, args = pop(heap)
+        while heap:
+            now_us, _, _, call, args = event = pop(heap)
+            if now_us > until_us:
+                _push(heap, event)
+                break
             self.now_us = now_us
             events += 1
             call(*args)
@@ -63,6 +68,10 @@ class Loop:
         self.events = events
         self.now_us = max(self.now_us, until_us)
         return is_done()
+
+    def clear(self) -> None:
+        """Forget what was to happen."""
+        self._heap.clear()
 
     def note(self, what: bytes) -> None:
         """Take this into the trace hash."""

@@ -7,6 +7,7 @@ asks for the real time or for chance that no seed has is stopped.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import sys
@@ -60,8 +61,8 @@ def simulated(
             _change(stack, name, value)
         if reached is not None:
             _set(stack, crash_points, "_armed", reached)
-            for module in _modules():
-                if "ARMED" in vars(module) and "CrashPoint" in vars(module):
+            for module in _holders("ARMED", len(sys.modules)):
+                if "CrashPoint" in vars(module):
                     _set(stack, module, "ARMED", True)
         for module, name in _FORBIDDEN:
             _set(stack, module, name, _forbidden(getattr(module, name)))
@@ -97,9 +98,14 @@ def _change(stack: contextlib.ExitStack, name: str, value: int) -> None:
         return
     if name not in vars(limits):
         raise InvalidArgument(f"limits: perdure.core.limits has no {name}", field="limits")
-    for module in _modules():
-        if name in vars(module):
-            _set(stack, module, name, value)
+    for module in _holders(name, len(sys.modules)):
+        _set(stack, module, name, value)
+
+
+@functools.cache
+def _holders(name: str, loaded: int) -> list[ModuleType]:
+    """The modules that have this name, for as long as so many are loaded."""
+    return [module for module in _modules() if name in vars(module)]
 
 
 def _set(stack: contextlib.ExitStack, module: ModuleType, name: str, value: Any) -> None:

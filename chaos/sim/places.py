@@ -35,7 +35,10 @@ class Places:
         stream = world.chance.stream("schedule/pct")
         self._jitter = world.chance.stream("schedule/jitter").random
         self.counts_turns = "turn" in self._planned
+        self.counts_commits = "commit" in self._planned
         self._is_pct = knobs.strategy == "pct"
+        # What draws a part of JITTER_US that each turn waits; None where that depends on the role.
+        self.jitter = None if self._is_pct else self._jitter
         self._ranks: dict[str, int] = {}
         self._rank_draw = stream.randrange
         self._changes = sorted(stream.randrange(1, 20_000) for _ in range(knobs.pct_depth))

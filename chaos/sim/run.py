@@ -13,7 +13,10 @@ from chaos.sim.world import World
 
 def run_plan(plan: Plan) -> Result:
     """What comes of this plan; the same at every call, in every process."""
-    return run_world(plan)[0]
+    result, world = run_world(plan)
+    if isinstance(world, FastWorld):
+        world.dismantle()
+    return result
 
 
 def run_world(plan: Plan) -> tuple[Result, World | FastWorld]:

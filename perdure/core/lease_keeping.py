@@ -76,8 +76,10 @@ class LeaseKeeping:
     # --- time -------------------------------------------------------------------
     def next_ms(self) -> int | None:
         """When `step` has something to do, apart from what comes in; None: not at all."""
-        times = (self.table.next_due_ms(), self._sessions.next_ms())
-        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+        due_ms, judged_ms = self.table.next_due_ms(), self._sessions.next_ms()
+        if due_ms is None or judged_ms is None:
+            return judged_ms if due_ms is None else due_ms
+        return min(due_ms, judged_ms)
 
     def step(self, reached: int, now_ms: int) -> None:
         """Everything was drained, and applied up to commit `reached`."""

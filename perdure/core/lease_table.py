@@ -343,11 +343,14 @@ class LeaseTable:
         """When `check` has something to do, or None."""
         if self._is_paused:
             return None
-        first, suspect = self._deadlines.first(), self._suspects.first()
-        times = [found[0] for found in (first, suspect) if found is not None]
+        first_ms: int | None = self._deadlines.lowest()
+        suspect_ms: int | None = self._suspects.lowest()
+        if first_ms is None or (suspect_ms is not None and suspect_ms < first_ms):
+            first_ms = suspect_ms
         if self._unechoed:
-            times.append(self._probed_ms + PROBE_AGAIN_MS)
-        return min(times, default=None)
+            again_ms = self._probed_ms + PROBE_AGAIN_MS
+            return again_ms if first_ms is None else min(first_ms, again_ms)
+        return first_ms
 
     def check(self, now_ms: int) -> None:
         """Propose the expiry of leases that are over. Call it when everything was drained.

@@ -194,15 +194,16 @@ class Matching:
     # --- time -------------------------------------------------------------------
     def next_ms(self) -> int | None:
         """When `step` has something to do, apart from what comes in; None: not at all."""
-        times = [
-            self.queues.next_due_ms(),
+        first_ms = self.queues.next_due_ms()
+        for at_ms in (
             self._workflows.next_ms(),
             self._activities.polls.next_ms(),
             self._quarantine.next_ms(),
-        ]
-        if self._hold_until_ms and self.queues.workflows:
-            times.append(self._hold_until_ms)
-        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+            self._hold_until_ms if self._hold_until_ms and self.queues.workflows else None,
+        ):
+            if at_ms is not None and (first_ms is None or at_ms < first_ms):
+                first_ms = at_ms
+        return first_ms
 
     def step(self, reached: int, now_ms: int) -> None:
         """Do all there is to do; `reached` is the newest commit that was applied."""

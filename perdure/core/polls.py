@@ -109,8 +109,8 @@ class Polls:
 
     def next_ms(self) -> int | None:
         """When the next one's time is over."""
-        first = self._due.first()
-        return None if first is None else first[0]
+        lowest_ms: int | None = self._due.lowest()
+        return lowest_ms
 
     def forget_gateways(self, but: str) -> None:
         """Whoever asked through an earlier gateway can't be answered any more."""

@@ -66,6 +66,11 @@ class Ranked(Generic[K]):
         found = self._first()
         return None if found is None else (found[0], found[2])
 
+    def lowest(self) -> Any:
+        """The rank of `first`, or None."""
+        found = self._first() if self._live else None
+        return None if found is None else found[0]
+
     def _first(self) -> Held[K] | None:
         live, line, heap = self._live, self._line, self._heap
         while line and live.get(line[0][2]) is not line[0]:
@@ -86,6 +91,8 @@ class Ranked(Generic[K]):
 
     def pop_up_to(self, rank: Any) -> K | None:
         """Take out the lowest if its rank is at most `rank`."""
+        if not self._live:
+            return None
         found = self._first()
         if found is None or found[0] > rank:
             return None

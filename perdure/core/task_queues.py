@@ -332,8 +332,8 @@ class TaskQueues:
         """When `due` will next have something to do, or None: never, as things are."""
         if self._proposals:
             return 0
-        first = self._deadlines.first()
-        return None if first is None else first[0]
+        lowest_ms: int | None = self._deadlines.lowest()
+        return lowest_ms
 
     def due(self, now_ms: int) -> list[AnyCommand]:
         """Make ready what waited for its time; proposals for the rest, in the order they fell due.

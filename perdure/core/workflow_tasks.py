@@ -53,11 +53,11 @@ class WorkflowTasks:
 
     def next_ms(self) -> int | None:
         """When `look` or `match` has something to do."""
-        first = self._out.first()
-        times = [] if first is None else [first[0]]
-        if self._held_until_ms is not None and self._queues.workflows:
-            times.append(self._held_until_ms)
-        return min(times, default=None)
+        first_ms: int | None = self._out.lowest()
+        held_ms = self._held_until_ms
+        if held_ms is not None and self._queues.workflows:
+            return held_ms if first_ms is None else min(first_ms, held_ms)
+        return first_ms
 
     # --- giving out -------------------------------------------------------------
     def match(self, reached: int, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from actors.asks import Asks
 from chaos.sim.goals import of_batch
 from chaos.sim.loop import MS_US
+from chaos.sim.places import JITTER_US
 from chaos.sim.process import CRASHED, SIGKILLED, Killed
 from perdure.core.commands import (
     AnyCommand,
@@ -41,12 +42,15 @@ NEVER = 1 << 62
 class Road:
     """A directed link between two roles: how many messages it has seen, and its own chance."""
 
-    __slots__ = ("chance", "count", "latency", "planned")
+    __slots__ = ("_stream", "chance", "count", "latency", "planned")
 
     def __init__(self, world: FastWorld, source: str, target: str) -> None:
         self.count = 0
         self.latency = world.chance.stream(f"net/{source}/{target}").random
-        self.chance = world.chance.stream(f"faults/{source}/{target}").random
+        # A stream takes longer to begin than most links of a run are used.
+        self.chance = (
+            world.chance.stream(f"faults/{source}/{target}").random if world.rates else _certain
+        )
         self.planned = {
             fault.nth: fault
             for fault in world.plan.net
@@ -64,6 +68,10 @@ class Lane:
         self.last_us = 0
 
 
+def _certain() -> float:
+    raise AssertionError("no fault of this plan is drawn")
+
+
 class Part:
     """One life of one role."""
 
@@ -78,6 +86,9 @@ class Part:
         self._free_us = 0  # Busy, or standing still, until then.
         self.lanes: dict[Part, Lane] = {}
         self._delay_us = world.places.turn_delay_us
+        self._jitter = world.places.jitter
+        self._send = world.send
+        world.joined(self)
 
     @abstractmethod
     def work(self, queue: list[tuple[Part, Any]], now_ms: int) -> None:
@@ -92,12 +103,12 @@ class Part:
         if self.is_alive:
             self.queue.append((sender, message))
             if self._wake_us > self.loop.now_us:
-                self.wake(0)
+                self.wake()
 
     def say(self, to: Part | None, message: Any) -> None:
         """Send a message."""
         if to is not None:
-            self.world.send(self, to, message)
+            self._send(self, to, message)
 
     def wake(self, at_us: int = 0) -> None:
         """Have a turn no later than that."""
@@ -108,8 +119,13 @@ class Part:
             at_us = self._free_us
         if at_us < self._wake_us:
             self._wake_us = at_us
-            self._wake_number += 1
-            loop.at(at_us + self._delay_us(self.role), self._turn, self._wake_number)
+            self._wake_number = number = self._wake_number + 1
+            jitter = self._jitter
+            if jitter is None:
+                at_us += self._delay_us(self.role)
+            else:
+                at_us += int(JITTER_US * jitter())
+            loop.at(at_us, self._turn, number)
 
     def pause(self, length_ms: int) -> None:
         """As SIGSTOP, and SIGCONT so much later."""
@@ -137,10 +153,13 @@ class Part:
             self.end(CRASHED)
         world.current = None
         if self.is_alive:
-            self._free_us = max(self._free_us, now_us + world.turn_cost_us)
+            free_us = now_us + world.turn_cost_us
+            if free_us > self._free_us:
+                self._free_us = free_us
             next_ms = self.next_ms()
             if next_ms is not None:
-                self.wake(max((next_ms - world.base_ms) * MS_US, now_us + MS_US))
+                at_us = (next_ms - world.base_ms) * MS_US
+                self.wake(at_us if at_us > now_us + MS_US else now_us + MS_US)
 
     def end(self, code: int) -> None:
         """It is over."""
@@ -189,14 +208,16 @@ class History(Part):
         if not asked:
             return
         world, ledger = self.world, self._ledger
-        batch = ledger.judge([ask.command for _, ask in asked], now_ms)
+        commands = [ask.command for _, ask in asked]
+        batch = ledger.judge(commands, now_ms)
         if batch.aside:
             raise AssertionError(batch.aside[0].error)
-        for name in of_batch([ask.command for _, ask in asked], batch.answers):
-            world.goal(name)
+        for name in of_batch(commands, batch.answers):
+            world.goals[name] += 1
         change = batch.change
         if change is not None:
-            fault = world.places.count("commit", self.role)
+            places = world.places
+            fault = places.count("commit", self.role) if places.counts_commits else None
             action = "" if fault is None else fault.action
             if action in ("eio_lost", "full", "unsynced_lost"):
                 raise Killed
@@ -244,6 +265,10 @@ class Projection(Part):
         """Anything that is not about the log."""
 
     @abstractmethod
+    def answered(self, command: AnyCommand, tag: Any, answer: Answer, now_ms: int) -> None:
+        """History has judged a proposal."""
+
+    @abstractmethod
     def step(self, now_ms: int) -> None:
         """All was heard: do what there is to do."""
 
@@ -266,11 +291,16 @@ class Projection(Part):
             self.reached = world.store.newest
             self.load(now_ms)
         for sender, message in queue:
-            if type(message) is CommitBody:
+            kind = type(message)
+            if kind is CommitBody:
                 if message.n == self.reached + 1:
                     self._follow(message, now_ms)
                 elif message.n > self.reached:
                     self.read_log(now_ms)
+            elif kind is Answer:
+                found = self.asks.answered(message)
+                if found is not None:
+                    self.answered(*found, message, now_ms)
             else:
                 self.take(sender, message, now_ms)
         for ask in self.asks.due(now_ms):
@@ -297,9 +327,9 @@ class Projection(Part):
         if not self.is_loaded:
             return None
         mine, again = self.mind_next_ms(), self.asks.next_ms()
-        if mine is None or again is None:
-            return again if mine is None else mine
-        return min(mine, again)
+        if mine is None or (again is not None and again < mine):
+            return again
+        return mine
 
 
 class Scheduler(Projection):
@@ -327,18 +357,18 @@ class Scheduler(Projection):
             self.mind.apply(body.n, body.at_ms, group.workflow_id, group.records, now_ms)
 
     def take(self, sender: Part, message: Any, now_ms: int) -> None:
-        """Syncs, sessions, answers."""
+        """Syncs, sessions."""
         kind = type(message)
-        if kind is Answer:
-            found = self.asks.answered(message)
-            if found is not None:
-                self.mind.answered(found[0], message.answer, now_ms)
-        elif kind is Sync:
+        if kind is Sync:
             session = getattr(sender, "session", None)
             if session is not None:
                 self.mind.sync(session, message, now_ms)
         elif kind is Sessions:
             self.mind.sessions(message)
+
+    def answered(self, command: AnyCommand, tag: Any, answer: Answer, now_ms: int) -> None:
+        """History has judged a proposal."""
+        self.mind.answered(command, answer.answer, now_ms)
 
     def step(self, now_ms: int) -> None:
         """Give out, propose."""
@@ -376,14 +406,9 @@ class Keeper(Projection):
             self.mind.apply(body.at_ms, group.workflow_id, group.records)
 
     def take(self, sender: Part, message: Any, now_ms: int) -> None:
-        """Heartbeats, Syncs, sessions, answers."""
+        """Heartbeats, Syncs, sessions."""
         kind = type(message)
-        if kind is Answer:
-            found = self.asks.answered(message)
-            if found is not None:
-                command, tag = found
-                self.mind.answered(command, tag, message.answer, message.commit, now_ms)
-        elif kind is Heartbeat:
+        if kind is Heartbeat:
             self.mind.heartbeat((sender, message.n), message, now_ms)
         elif kind is Sync:
             session = getattr(sender, "session", None)
@@ -391,6 +416,10 @@ class Keeper(Projection):
                 self.mind.sync(session, message, now_ms)
         elif kind is Sessions:
             self.mind.sessions(message)
+
+    def answered(self, command: AnyCommand, tag: Any, answer: Answer, now_ms: int) -> None:
+        """History has judged a proposal."""
+        self.mind.answered(command, tag, answer.answer, answer.commit, now_ms)
 
     def history_gone(self) -> None:
         """No report can arrive."""

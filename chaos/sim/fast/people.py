@@ -295,7 +295,7 @@ class Operator(Asker):
 
     def _look(self, now_ms: int) -> None:
         self.plan(now_ms + OPERATOR_MS, self._look)
-        for execution in self.world.store.open_state():
+        for execution in self.world.store.with_dead_letters():
             for activity in execution.activities.values():
                 if activity.state is ActivityState.DEAD_LETTERED:
                     self._decide(execution.workflow_id, activity.activity_id, now_ms)

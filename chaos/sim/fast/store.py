@@ -10,6 +10,7 @@ from perdure.core.execution import begin, evolve
 from perdure.core.facts import scoped
 from perdure.core.records import (
     EVENT_TYPES,
+    ActivityDeadLettered,
     ActivityTaskCompleted,
     ActivityTaskFailed,
     CommitBody,
@@ -31,12 +32,9 @@ class FastStore:
         self.bodies: list[CommitBody] = []
         self.records: dict[str, list[tuple[int, Record]]] = {}
         self.closed: set[str] = set()
+        self.dead: set[str] = set()  # Workflows that have had a dead letter.
         self.epoch = 0
-
-    @property
-    def newest(self) -> int:
-        """The newest commit's number."""
-        return len(self.log)
+        self.newest = 0  # The newest commit's number.
 
     def open_epoch(self, incarnation: str, now_ms: int) -> CommitRow:
         """The next epoch's first commit."""
@@ -65,6 +63,8 @@ class FastStore:
                 known = records[group.workflow_id] = []
             for record in group.records:
                 known.append((n, record))
+                if type(record) is ActivityDeadLettered:
+                    self.dead.add(group.workflow_id)
         for execution in change.touched:
             if not execution.is_open:
                 self.closed.add(execution.workflow_id)
@@ -74,6 +74,7 @@ class FastStore:
         body = decode_body(row.body)
         self.log.append(row)
         self.bodies.append(body)
+        self.newest += 1
         return body
 
     # --- perdure.core.ledger.Source ---------------------------------------------------
@@ -117,6 +118,11 @@ class FastStore:
         """Every open execution."""
         found = (self.load(key) for key in self.records if key not in self.closed)
         return [execution for execution in found if execution is not None]
+
+    def with_dead_letters(self) -> list[Execution]:
+        """Every open execution that has, or had, a dead letter."""
+        found = (self.load(key) for key in self.records if key in self.dead)
+        return [execution for execution in found if execution is not None and execution.is_open]
 
     def events(self, workflow_id: str) -> Iterator[Record]:
         """The workflow's own history, in order."""

@@ -68,17 +68,19 @@ class FastWorld:
         self._auditor = Auditor()
         self._log_goals = LogGoals()
         self._found = 0
-        self._rates = [
+        self._compared: list[Any] = []
+        self.rates = [
             (action, rate)
             for action in ("drop", "twice", "late", "swap")
             if (rate := getattr(plan.knobs, action))
         ]
-        self._rates_sum = sum(rate for _, rate in self._rates)
+        self._rates_sum = sum(rate for _, rate in self.rates)
         self._latency_us = plan.knobs.latency_us
         self._roads: dict[tuple[str, str], Road] = {}
         self._cuts: list[tuple[str, str, int, str]] = []
         self.net = self
         self.people: list[Any] = []
+        self._parts: list[Part] = []
 
     # --- the run ------------------------------------------------------------------------------
     def run(self) -> Result:
@@ -105,6 +107,7 @@ class FastWorld:
             loop.run(loop.now_us + SETTLE_US, broken)
             self.end(SIGKILLED)
             loop.run(loop.now_us + SETTLE_US, broken)
+            self._compared.clear()
             self._compare()
             self._audit()
         return self._result()
@@ -224,6 +227,10 @@ class FastWorld:
         """History's clock."""
         return self.base_ms + self.loop.now_us // MS_US
 
+    def joined(self, part: Part) -> None:
+        """A life has begun."""
+        self._parts.append(part)
+
     def names(self) -> str:
         """A fresh name."""
         return self.chance.hex("names")
@@ -234,9 +241,9 @@ class FastWorld:
         if lane is None:
             lane = source.lanes[target] = Lane(self._road(source.role, target.role))
         loop, road = self.loop, lane.road
-        at_us = loop.now_us + int(self._latency_us * (0.5 + road.latency())) + 1
+        at_us: int = loop.now_us + int(self._latency_us * (0.5 + road.latency())) + 1
         road.count += 1
-        if self.is_faulty:
+        if self.is_faulty and (self.rates or self._cuts or road.planned):
             fault = self._fault(source.role, target.role, road)
             if fault is not None:
                 if fault.action == "drop":
@@ -274,12 +281,12 @@ class FastWorld:
                     return NetFault(source, target, nth, "drop")
                 return NetFault(source, target, nth, "late", (until_us - now_us) // MS_US)
         fault = road.planned.get(nth) if road.planned else None
-        if fault is None and self._rates:
+        if fault is None and self.rates:
             chosen = road.chance()
             if chosen >= self._rates_sum:
                 return None
             much = road.chance()
-            for action, rate in self._rates:
+            for action, rate in self.rates:
                 if chosen < rate:
                     length_ms = 0
                     if action != "drop":
@@ -344,9 +351,13 @@ class FastWorld:
         self._compare()
 
     def _compare(self) -> None:
-        """Hold the projections against what the store says."""
+        """Hold the projections against what the store says, if there is anything new."""
         scheduler, keeper = self.scheduler, self.keeper
         newest = self.store.newest
+        compared = [(it, it.reached, it.is_loaded) for it in (scheduler, keeper) if it is not None]
+        if compared == self._compared and all(it[1] == newest for it in compared):
+            return
+        self._compared = compared
         executions: list[Execution] = []
         if keeper is not None and keeper.is_loaded and keeper.reached == newest:
             live = {(*name, lease.address.grant) for name, lease in keeper.mind.table._live.items()}
@@ -391,6 +402,15 @@ class FastWorld:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def dismantle(self) -> None:
+        """Nobody looks at this world again: undo the cycles, so that no collector has to search
+        for what is left of it.
+        """
+        self.loop.clear()
+        for part in self._parts:
+            vars(part).clear()
+        vars(self).clear()
 
 
 def _queues(queues: TaskQueues) -> set[Any]:
