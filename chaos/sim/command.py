@@ -1,6 +1,7 @@
 """The simulator's command line.
 
-    python -m chaos.sim run [--seed N | --seeds A:B] [--processes N] [--world engine|fast] [--bug B]
+    python -m chaos.sim run [--seed N | --seeds A:B] [--processes N] [--world engine|fast|small]
+                            [--bug B]
     python -m chaos.sim shrink SEED|PLAN [--save FILE] [--seconds N]
     python -m chaos.sim replay PLAN
     python -m chaos.sim bench
@@ -57,13 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", default="0:100", metavar="A:B")
     runs.add_argument("--processes", type=int, default=1)
-    runs.add_argument("--world", choices=("engine", "fast"), default="engine")
+    runs.add_argument("--world", choices=draw.WORLDS, default="engine")
     runs.add_argument("--bug", default="")
     runs.add_argument("--plans", type=Path, help="keep what fails as plans in this directory")
     smaller = commands.add_parser("shrink", help="make a failing seed or plan small")
     smaller.add_argument("what", help="a seed, or a plan's file")
     smaller.add_argument("--bug", default="")
-    smaller.add_argument("--world", choices=("engine", "fast"), default="engine")
+    smaller.add_argument("--world", choices=draw.WORLDS, default="engine")
     smaller.add_argument("--seconds", type=float, default=shrink.TIME_BOX_S)
     smaller.add_argument("--save", type=Path, help="where the plan is kept")
     commands.add_parser("bench", help="events a second of each world, on one core")

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
 from chaos.sim.chance import fresh
 from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step
 from perdure.core import links
 from perdure.crash_points import CrashPoint
 
 LONG_MS = 28_000  # So long that others fall due meanwhile.
+WORLDS = ("engine", "fast", "small")
+FLOWS, SMALL_FLOWS = 12, 3
+SMALL_FAULT_MS = 400
+SMALL_LATE_MS = 200
+SMALL_DELAY_MS = 10
 ROLES = links.CORE_ROLES
 SHAPES = ("chain", "chain", "fan", "race", "nap")
 HOWS = ("error", "error", "error", "nonretryable", "hang", "kill", "late", "raise_after")
@@ -42,12 +49,33 @@ LIMITS: dict[str, tuple[int, ...]] = {
 
 
 def plan_of(seed: int, *, world: str = "engine", bug: str = "") -> Plan:
-    """The plan of this seed; `bug` is planted in it."""
+    """The plan of this seed; `bug` is planted in it. `world` "small" is the fast one with little to
+    do: what goes wrong between two or three workflows, at many more seeds a second.
+    """
     draw = fresh(seed, "plan")
-    knobs = _knobs(draw, world)
-    flows = _flows(fresh(seed, "workload"), knobs)
+    is_small = world == "small"
+    knobs = _knobs(draw, "fast" if is_small else world)
+    if is_small:
+        knobs = replace(knobs, fault_ms=SMALL_FAULT_MS, late_ms=min(knobs.late_ms, SMALL_LATE_MS))
+    flows = _flows(fresh(seed, "workload"), knobs, SMALL_FLOWS if is_small else FLOWS)
+    if is_small:
+        flows = tuple(map(_short, flows))
     faults = _faults(fresh(seed, "faults"), knobs)
     return Plan(seed=seed, knobs=knobs, flows=flows, faults=faults, bug=bug)
+
+
+def _short(flow: Flow) -> Flow:
+    """The flow without what only makes a run wait for long."""
+    steps = tuple(
+        replace(
+            step,
+            ms=min(step.ms, SMALL_LATE_MS),
+            initial_ms=min(step.initial_ms, SMALL_DELAY_MS),
+            queue="other" if step.queue == "nobody" else step.queue,
+        )
+        for step in flow.steps
+    )
+    return replace(flow, nap_ms=min(flow.nap_ms, SMALL_LATE_MS), steps=steps)
 
 
 def _some(draw: random.Random, share: float, low: float, high: float) -> float:
@@ -95,8 +123,8 @@ def _knobs(draw: random.Random, world: str) -> Knobs:
 
 
 # --- the workload ----------------------------------------------------------------------
-def _flows(draw: random.Random, knobs: Knobs) -> tuple[Flow, ...]:
-    count = 1 + int(12 * draw.random() ** 2)
+def _flows(draw: random.Random, knobs: Knobs, most: int) -> tuple[Flow, ...]:
+    count = 1 + int(most * draw.random() ** 2)
     return tuple(_flow(draw, knobs, number) for number in range(count))
 
 
