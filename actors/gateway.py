@@ -137,9 +137,11 @@ class Gateway(ClientSide):
             self.refuse(entry, errors.Unavailable("the node is stopping"))
 
     def on_session_message(self, message: Sessions | SessionDead) -> None:
-        """A worker of this node has died."""
+        """A worker of this node has died, or which of them live."""
         if isinstance(message, SessionDead):
             self._workers.session_dead(message.session)
+        else:
+            self._workers.local_sessions(message)
 
     def _welcome(self, welcome: Welcome) -> None:
         if welcome.incarnation != self.peers.get(HISTORY):

@@ -36,6 +36,7 @@ from perdure.core.links import (
     pack,
     pack_session,
 )
+from perdure.core.seats import SessionSets
 from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.store.protocol import Reader
@@ -104,6 +105,7 @@ class Workers:
         self._ordinal = 0
         self._tell_ms = 0  # When our set is told again.
         self._ending: list[tuple[int, Session]] = []  # (due_ms, session), in order.
+        self._local = SessionSets()
         self.history = ""
         self.epoch = 0
         self.unroutable = 0
@@ -167,6 +169,8 @@ class Workers:
             worker = known
         else:
             session = hello.session if hello.session and hello.session.is_local else None
+            if session is not None and self._local.is_dead(session):
+                return  # Its last word, come late.
             worker = _Worker(session or self._new_session(), identity, hello)
         self._by_identity[identity] = worker
         self._by_head[worker.head] = worker
@@ -257,7 +261,7 @@ class Workers:
             if receiver in self._mailbox.peers:
                 self._mailbox.send(receiver, message)
         if role is None:
-            # The root forgets them when it sees us end, and greets each of us once.
+            # The root forgets them when it sees us end.
             self._mailbox.send(ROOT, RemoteWorkers(tuple(it.hello.worker_id for it in ours)))
 
     def view(self) -> dict[str, Any]:
@@ -300,6 +304,12 @@ class Workers:
         self._drain()
         self._ending.append((self._mailbox.now_ms() + SETTLE_MS, session))
 
+    def local_sessions(self, message: Sessions) -> None:
+        """The root's whole set: what is not in it has ended, also where nobody told us so."""
+        self._local.put(message)
+        for worker in [it for it in self._by_head.values() if self._local.is_dead(it.session)]:
+            self._forget(worker)
+
     def next_ms(self) -> int | None:
         """When `on_timer` has something to do."""
         ending_ms = self._ending[0][0] if self._ending else None
@@ -310,8 +320,7 @@ class Workers:
     def on_timer(self, now_ms: int) -> None:
         """Finish with the sessions whose buffers have settled; repeat our set, lest it got lost."""
         if self._ordinal and self._tell_ms <= now_ms:
-            for role in (SCHEDULER, LEASE_KEEPER):
-                self.tell_sessions(role)
+            self.tell_sessions()
         if not self._ending or self._ending[0][0] > now_ms:
             return
         self._drain()

@@ -84,6 +84,8 @@ class Mailbox(pykka.ThreadingActor):
         self._addresses: dict[str, bytes] = {}  # By role of a peer, or by full name.
         self._out: dict[tuple[bytes, bytes], list[Message]] = {}
         self._is_ready = False
+        self._is_stopping = False
+        self._heard_peers = self._heard_sessions = 0  # The numbers of what the root said last.
         self.stalls = Stalls()  # How long this process stood still, in all.
         self.inbox: Inbox = self.actor_inbox  # type: ignore[assignment]
         self.inbox.timeout_ms = self._timeout_ms
@@ -188,13 +190,16 @@ class Mailbox(pykka.ThreadingActor):
 
     def on_start(self) -> None:
         """Bind the inbox, greet the root."""
-        boot, host = self.boot, self.host
-        host.open(boot, self.inbox, self._take)
+        self.host.open(self.boot, self.inbox, self._take)
         reached(CrashPoint.ACTOR_BOUND_NOT_GREETED)
-        self.send(ROOT, ChildHello(boot.role, boot.incarnation, host.pid(), boot.inbox_endpoint))
+        self._greet_root()
         self.flush()
         self.on_begin()
         self.flush()
+
+    def _greet_root(self) -> None:
+        boot, pid = self.boot, self.host.pid()
+        self.send(ROOT, ChildHello(boot.role, boot.incarnation, pid, boot.inbox_endpoint))
 
     def on_receive(self, message: Any) -> None:
         """A turn: everything was drained; do the work, let it go."""
@@ -279,17 +284,33 @@ class Mailbox(pykka.ThreadingActor):
     def _take_control(self, body: bytes) -> None:
         for message in _root_decoder.decode(body):
             match message:
-                case Ping(n=n):
-                    self.send(ROOT, Pong(n))
-                case Peers(peers=peers):
-                    self._connect(peers)
+                case Ping():
+                    self._answer_root(message)
+                case Peers(peers=peers, n=n):
+                    if n >= self._heard_peers:
+                        self._heard_peers = n
+                        self._connect(peers)
                 case Stop(grace_ms=grace_ms):
-                    self.flush()
-                    self.on_orderly_stop(grace_ms)
-                    self.flush()
-                    self.stop()
-                case _:
+                    if not self._is_stopping:
+                        self._is_stopping = True
+                        self.flush()
+                        self.on_orderly_stop(grace_ms)
+                        self.flush()
+                        self.stop()
+                case Sessions(n=n):
+                    if n >= self._heard_sessions:
+                        self._heard_sessions = n
+                        self.on_session_message(message)
+                case SessionDead():
                     self.on_session_message(message)
+
+    def _answer_root(self, ping: Ping) -> None:
+        """Say again what the root lacks, and how far we have heard it."""
+        if not ping.is_greeted:
+            self._greet_root()
+        if not ping.is_ready and self._is_ready:
+            self.send(ROOT, ChildReady(self.boot.role, self.boot.incarnation))
+        self.send(ROOT, Pong(ping.n, self._heard_peers, self._heard_sessions))
 
     def _connect(self, peers: tuple[tuple[str, str, str], ...]) -> None:
         """Follow the root's list of who is there; a new incarnation listens elsewhere than the old

@@ -46,6 +46,7 @@ class Child:
     is_late: bool = False
     awaits_pong: bool = False
     kill_at_ms: int | None = None
+    stop_by_ms: int | None = None  # It was told to end by then.
     remote_workers: tuple[str, ...] = ()  # The gateway's: the workers from elsewhere.
 
     def reset(self) -> None:
@@ -61,6 +62,7 @@ class Child:
         self.is_late = False
         self.awaits_pong = False
         self.kill_at_ms = None
+        self.stop_by_ms = None
         self.remote_workers = ()
 
     @property

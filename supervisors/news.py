@@ -1,5 +1,5 @@
-"""What the root tells its children without being asked: who their peers are, and which sessions
-live.
+"""What the root tells its children: who their peers are, which sessions live, and, to those that
+are to end, that they should.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from supervisors.control import Control
 from supervisors.sessions import LocalSessions
 from supervisors.timers import Timers
 
-SESSION_LISTENERS = (links.SCHEDULER, links.LEASE_KEEPER)
+SESSION_LISTENERS = (links.SCHEDULER, links.LEASE_KEEPER, links.GATEWAY)
 
 
 class News:
-    """Sent whole on every change, so that a later one makes up for one that was lost."""
+    """Sent whole on every change, and once a second to whoever has not heard the newest."""
 
     def __init__(
         self,
@@ -33,6 +33,8 @@ class News:
         self._control = control
         self._sessions = sessions
         self._clock = clock
+        self._pings = 0
+        self._peers_n = 1
         self._after: Callable[[int, Callable[[], None]], None] = timers.after
 
     def greet(self, child: Child) -> None:
@@ -45,7 +47,8 @@ class News:
             self._tell(child.spec.id, self._sessions.message())
 
     def tell_peers(self) -> None:
-        """Who is there, to everybody."""
+        """Who is there has changed: to everybody."""
+        self._peers_n += 1
         peers = self._peers()
         for child in self._children.values():
             if child.has_said_hello:
@@ -57,8 +60,26 @@ class News:
                 (child.spec.id, child.incarnation, child.endpoint)
                 for child in self._children.values()
                 if child.is_peer
-            )
+            ),
+            self._peers_n,
         )
+
+    def ping(self, child: Child) -> None:
+        """Ask a child for a word; tell it what we lack of its own, or again that it is to end."""
+        self._pings += 1
+        words: list[links.Message] = [
+            links.Ping(self._pings, child.has_said_hello, child.ready_at_ms is not None)
+        ]
+        if child.stop_by_ms is not None:
+            words.append(links.Stop(max(0, child.stop_by_ms - self._clock())))
+        self._control.send(child.incarnation, words)
+
+    def answered(self, child: Child, pong: links.Pong) -> None:
+        """A child says how far it has heard us: say again what it lacks."""
+        if child.has_said_hello and pong.peers != self._peers_n:
+            self._control.send(child.incarnation, [self._peers()])
+        if child.spec.id in SESSION_LISTENERS and pong.sessions != self._sessions.n:
+            self._tell(child.spec.id, self._sessions.message())
 
     def open_session(self) -> Session:
         """The session of a worker that is about to start."""

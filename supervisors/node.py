@@ -90,7 +90,7 @@ class Node:
         self._storage = StorageFailures()
         on_demand = [spec.id for spec in processes(tree) if spec.on_demand]
         self._pool = QuarantinePool(on_demand)
-        self._watch = Watch(self._children, self._control, self._log)
+        self._watch = Watch(self._children, self._news, self._log)
         self._poller = zmq.Poller()
         for source in (self._control.socket, self._wake, signals.fd):
             self._poller.register(source, zmq.POLLIN)
@@ -212,6 +212,7 @@ class Node:
         if not child.has_said_hello or not self._control.send(child.incarnation, [stop]):
             child.handle.kill()  # It has not begun, so there is nothing to end in order.
             return
+        child.stop_by_ms = boottime_ms() + grace_ms
         handle = child.handle
 
         def kill() -> None:
@@ -297,7 +298,7 @@ class Node:
                     if child is not None:
                         child.remote_workers = worker_ids
                 case links.Pong():
-                    self._on_pong(sender)
+                    self._on_pong(sender, message)
                 case links.Quarantine():
                     self._on_quarantine(sender, message)
                 case links.ChildHello():
@@ -367,10 +368,10 @@ class Node:
             with suppress(pykka.ActorDeadError):
                 self._top.tell(Demand(self._pool.wanted))
 
-    def _on_pong(self, sender: str) -> None:
+    def _on_pong(self, sender: str, pong: links.Pong) -> None:
         child = self._current(sender.rpartition(".")[0], sender)
         if child is not None:
-            self._watch.answered(child)
+            self._watch.answered(child, pong)
 
     def _look(self) -> None:
         self._timers.after(PING_MS, self._look)

@@ -21,6 +21,7 @@ class LocalSessions:
     def __init__(self, source: str) -> None:
         self._source = source
         self._highest = 0
+        self.n = 0  # How often the set has changed.
         self._live: set[int] = set()
         self._dead: dict[int, int] = {}  # Ordinal: when it is taken out at the latest.
         self._died: dict[int, int] = {}  # Ordinal: when its end was seen, of the newest.
@@ -28,6 +29,7 @@ class LocalSessions:
     def open(self) -> Session:
         """The session of a worker that is about to be started."""
         self._highest += 1
+        self.n += 1
         self._live.add(self._highest)
         return Session(self._source, self._highest)
 
@@ -44,6 +46,7 @@ class LocalSessions:
         if session.source != self._source or self._dead.pop(session.ordinal, None) is None:
             return False
         self._live.discard(session.ordinal)
+        self.n += 1
         return True
 
     def expire(self, now_ms: int) -> bool:
@@ -52,9 +55,10 @@ class LocalSessions:
         for ordinal in due:
             del self._dead[ordinal]
             self._live.discard(ordinal)
+        self.n += bool(due)
         return bool(due)
 
     def message(self) -> Sessions:
         """The set as scheduler and lease keeper are told it."""
         died = tuple(one for one in self._died.items() if one[0] not in self._live)
-        return Sessions(self._source, self._highest, tuple(sorted(self._live)), died)
+        return Sessions(self._source, self._highest, tuple(sorted(self._live)), died, self.n)

@@ -8,20 +8,20 @@ from perdure.core import links
 from perdure.log_names import LogName
 from supervisors.child_spec import Kind
 from supervisors.children import Child, State
-from supervisors.control import Control
+from supervisors.news import News
 
 
 class Watch:
     """Looks after `children` (in the order of their start) whenever `look` is called."""
 
-    def __init__(self, children: dict[str, Child], control: Control, log: Any) -> None:
+    def __init__(self, children: dict[str, Child], news: News, log: Any) -> None:
         self._children = children
-        self._control = control
+        self._news = news
         self._log = log
-        self._pings = 0
 
-    def answered(self, child: Child) -> None:
+    def answered(self, child: Child, pong: links.Pong) -> None:
         """It sent its Pong."""
+        self._news.answered(child, pong)
         if child.liveness is not None:
             child.awaits_pong = False
             child.liveness.heard()
@@ -29,17 +29,17 @@ class Watch:
     def look(self, now_ms: int) -> None:
         """Kill who has been silent, or has begun, for too long; ask the others for a word."""
         self._look_at_beginnings(now_ms)
-        self._pings += 1
         for child in self._children.values():
-            if child.liveness is None or child.handle is None or child.state is not State.RUNNING:
+            if child.handle is None:
                 continue
-            in_disk_sleep = child.awaits_pong and child.handle.is_in_disk_sleep()
-            if child.liveness.look(now_ms=now_ms, in_disk_sleep=in_disk_sleep):
-                silent_ms = child.liveness.silent_ms
-                self._kill(child, LogName.CHILD_SILENT, silent_ms=silent_ms)
-                continue
-            child.awaits_pong = True
-            self._control.send(child.incarnation, [links.Ping(self._pings)])
+            if child.liveness is not None and child.state is State.RUNNING:
+                in_disk_sleep = child.awaits_pong and child.handle.is_in_disk_sleep()
+                if child.liveness.look(now_ms=now_ms, in_disk_sleep=in_disk_sleep):
+                    silent_ms = child.liveness.silent_ms
+                    self._kill(child, LogName.CHILD_SILENT, silent_ms=silent_ms)
+                    continue
+                child.awaits_pong = True
+            self._news.ping(child)
 
     def _look_at_beginnings(self, now_ms: int) -> None:
         """Its time counts only while nobody is missing whom it may have to wait for."""

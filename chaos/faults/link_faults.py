@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.core.links import CORE_ROLES
+
 # A message that is put out of order waits for one behind it, or this long.
 REORDER_MS = 100
 DOUBLE_MS = 50
@@ -31,6 +33,8 @@ LINKS = (
     ("gateway", "scheduler"),
     ("gateway", "lease_keeper"),
     ("gateway", "dlq"),
+    ("root", "worker"),
+    *(("root", role) for role in CORE_ROLES),
 )
 ROUTES = tuple(route for a, b in LINKS for route in (f"{a}>{b}", f"{b}>{a}"))
 KINDS = ("drop", "double", "delay", "reorder", "swallow", "cut")

@@ -41,6 +41,7 @@ PUBLIC_DOORS = ("workers", "public")
 CLIENT = "client"
 TO_HISTORY = b"H"
 CORE = frozenset(links.CORE_ROLES)
+_CHILDREN = CORE | {links.WORKER}
 
 _to_root = msgspec.msgpack.Decoder(list[links.ToRoot])
 _from_root = msgspec.msgpack.Decoder(list[links.FromRoot])
@@ -125,11 +126,12 @@ class Relay:
     # --- what passes ------------------------------------------------------------
     def outward(self, door: Door, identity: bytes, rest: Frames) -> None:
         """From a peer to the actor behind `door`."""
+        sender = self._role(door, identity)
         if door is self._root:
             self._greets(rest[-1])
-            door.to_actor(identity, rest)
-            return
-        sender = self._role(door, identity)
+            if sender not in _CHILDREN:  # `ps`
+                door.to_actor(identity, rest)
+                return
         answers = sender in CORE and is_answer(rest[-1])
 
         def go() -> None:
@@ -144,10 +146,12 @@ class Relay:
 
     def inward(self, door: Door, identity: bytes, rest: Frames) -> None:
         """From the actor behind `door` to a peer."""
-        if door is self._root:
-            door.to_peer(identity, [*rest[:-1], self._tells(rest[-1])])
-            return
         receiver = self._role(door, identity)
+        if door is self._root:
+            rest = [*rest[:-1], self._tells(rest[-1])]
+            if receiver not in _CHILDREN:
+                door.to_peer(identity, rest)
+                return
         self._holder.hears(identity, rest[-1])
         answers = receiver == CLIENT or is_answer(rest[-1])
         self._pass(
@@ -197,10 +201,12 @@ class Relay:
         """An actor begins: its earlier incarnation is dead, and all of an earlier node start."""
         made_ns = os.lstat(self.directory / "run").st_mtime_ns
         is_new_start, self._run_made_ns = made_ns != self._run_made_ns, made_ns
+        name = endpoint.rpartition("/")[2]
+        if name in self._doors and not is_new_start:
+            return  # It greets again, for the root has not heard it.
         for door in list(self._doors.values()):
             if door is not self._root and (is_new_start or door.role == role):
                 self._close(door)
-        name = endpoint.rpartition("/")[2]
         self._doors[name] = Door(self, role, name, endpoint, incarnation.encode())
         if role == links.GATEWAY:
             for name in PUBLIC_DOORS:
@@ -228,7 +234,8 @@ class Relay:
             tuple(
                 (role, incarnation, f"ipc://{self.directory}/{endpoint.rpartition('/')[2]}")
                 for role, incarnation, endpoint in message.peers
-            )
+            ),
+            message.n,
         )
 
     def _close(self, door: Door) -> None:

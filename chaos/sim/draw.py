@@ -182,7 +182,7 @@ def _step(draw: random.Random, knobs: Knobs, number: int) -> Step:
 def _faults(draw: random.Random, knobs: Knobs) -> tuple[Fault, ...]:
     roles = [*ROLES, *(f"worker-{n + 1}" for n in range(knobs.workers))]
     found: list[Fault] = []
-    for kind in (_kills, _points, _commits, _pauses, _cuts, _nodes, _clocks):
+    for kind in (_kills, _points, _commits, _pauses, _cuts, _nodes, _clocks, _deaf):
         if draw.random() < 0.45:
             found += kind(draw, knobs, roles)
     # Two at one place would hide one another.
@@ -281,4 +281,15 @@ def _clocks(draw: random.Random, knobs: Knobs, roles: list[str]) -> list[Fault]:
     for _ in range(_few(draw, 3)):
         by_ms = draw.choice((-3_600_000, 3_600_000, -50, 2 * 86_400_000, -1_799_000_000_000))
         found.append(Fault("clock", "ms", draw.randrange(1, knobs.fault_ms), "wall", by_ms))
+    return found
+
+
+def _deaf(draw: random.Random, knobs: Knobs, roles: list[str]) -> list[Fault]:
+    """Somebody does not hear the root while it tells that another has begun anew."""
+    found = []
+    for _ in range(_few(draw, 2)):
+        at_ms = draw.randrange(1, knobs.fault_ms)
+        length_ms = draw.choice((50, 200, 2_000))
+        found.append(Fault("root", "ms", at_ms, "cut", length_ms, draw.choice(roles)))
+        found.append(Fault(draw.choice(roles), "ms", at_ms + 1, "kill"))
     return found

@@ -155,6 +155,7 @@ class SimHost:
         process.take = take
         self._world.bound[boot.inbox_endpoint] = process
         process.routes[ROOT_ADDRESS] = self._world.root
+        self._world.root.routes[process.address] = process
 
     def connect(self, incarnation: str, endpoint: str) -> None:
         """Connect to the inbox of another actor."""

@@ -35,9 +35,7 @@ class Loop:
         """Have `call(*args)` happen at that instant; now, where it has passed."""
         self._number = number = self._number + 1
         now_us = self.now_us
-        _push(
-            self._heap, (at_us if at_us > now_us else now_us, self._draw(), number, call, args)
-        )
+        _push(self._heap, (at_us if at_us > now_us else now_us, self._draw(), number, call, args))
 
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         """Have `call(*args)` happen so much later."""

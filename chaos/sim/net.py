@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from chaos.sim.loop import MS_US
 from chaos.sim.plan import NetFault
 from chaos.sim.process import Frames, Process, Take
-from perdure.core.links import ROOT
 
 if TYPE_CHECKING:
     from chaos.sim.world import World
@@ -110,11 +109,8 @@ class Net:
                     fault = NetFault(link[0], link[1], lane.count, action, length_ms)
                     break
                 chosen -= rate
-        if fault is None or (ROOT in link and fault.action != "late"):
-            # Between a root and its children nothing is lost, doubled or overtaken while both
-            # live: each word is said once, and a set that came late would undo a newer one.
-            return None
-        self._world.fired(fault)
+        if fault is not None:
+            self._world.fired(fault)
         return fault
 
     def _held(self, link: Link, now_us: int) -> int:
@@ -122,7 +118,7 @@ class Net:
         held_us = 0
         for cut, from_us, until_us, action in self._cuts:
             if cut == link and from_us <= now_us < until_us:
-                if action == "cut" and ROOT not in link:
+                if action == "cut":
                     return -1
                 held_us = max(held_us, until_us)
         return held_us

@@ -86,7 +86,6 @@ class RootProcess(Process):
         self._news = News(
             self.children, control, LocalSessions(self.node), timers, clock=self._now_ms
         )
-        self._pings = 0
         self.is_stopping = False
         self.gave_up = ""
 
@@ -232,6 +231,7 @@ class RootProcess(Process):
         if not child.has_said_hello or not self.send(child.incarnation, [links.Stop(grace_ms)]):
             process.end(SIGKILLED)
             return
+        child.stop_by_ms = self._now_ms() + grace_ms
         delay_us = child.spec.shutdown_ms * MS_US
         self.loop.after(delay_us, process.end, SIGKILLED)
 
@@ -286,9 +286,11 @@ class RootProcess(Process):
                 self._news.session_done(session)
             case links.Pong():
                 child = self._current(sender)
-                if child is not None and child.liveness is not None:
-                    child.awaits_pong = False
-                    child.liveness.heard()
+                if child is not None:
+                    self._news.answered(child, message)
+                    if child.liveness is not None:
+                        child.awaits_pong = False
+                        child.liveness.heard()
             case links.ChildHello():
                 self._on_hello(message)
             case links.ChildReady(incarnation=incarnation):
@@ -349,15 +351,15 @@ class RootProcess(Process):
 
     def _ping(self) -> None:
         self._plan_ping()
-        self._pings += 1
         now_ms = self._now_ms()
         for child in self.children.values():
             process = self._living.get(child.spec.id)
-            if child.liveness is None or process is None or child.state is not State.RUNNING:
+            if process is None:
                 continue
-            if child.liveness.look(now_ms=now_ms, in_disk_sleep=False):
-                self.world.goal("silence killed a child")
-                process.end(SIGKILLED)
-                continue
-            child.awaits_pong = True
-            self.send(child.incarnation, [links.Ping(self._pings)])
+            if child.liveness is not None and child.state is State.RUNNING:
+                if child.liveness.look(now_ms=now_ms, in_disk_sleep=False):
+                    self.world.goal("silence killed a child")
+                    process.end(SIGKILLED)
+                    continue
+                child.awaits_pong = True
+            self._news.ping(child)

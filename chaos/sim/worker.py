@@ -174,6 +174,7 @@ class WorkerProcess(Process):
         )
         if self.control is not None:
             self.routes[ROOT_ADDRESS] = world.root
+            world.root.routes[self.address] = self
             self.control.hello()
         self._worker = Worker(
             config,

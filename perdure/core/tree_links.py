@@ -1,4 +1,8 @@
-"""What the root of a node and its children say to each other: who is there, and who lives."""
+"""What the root of a node and its children say to each other: who is there, and who lives.
+
+Any of it may get lost, come twice or late. The root's Ping says how far it has heard the child, the
+child's Pong how far it has heard the root; what lacks is said again.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +46,32 @@ class ChildFailed(Message, frozen=True, tag=72):
 
 
 class Peers(Message, frozen=True, tag=73):
-    """Who is there now: (role, incarnation, endpoint), sent whole on every change."""
+    """Who is there now: (role, incarnation, endpoint), sent whole on every change, and again to
+    whoever lacks change number `n`. One of a lower number than the last is outdated.
+    """
 
     peers: tuple[tuple[str, str, str], ...]
+    n: int = 0
 
 
 class Ping(Message, frozen=True, tag=74):
-    """Are you there? Answered with Pong of the same number."""
+    """Are you there? Answered with Pong of the same number.
+
+    Whose ChildHello has not been heard (`is_greeted`), or whose ChildReady (`is_ready`), says it
+    again, if it has said it.
+    """
 
     n: int
+    is_greeted: bool = True
+    is_ready: bool = True
 
 
 class Pong(Message, frozen=True, tag=75):
-    """I am."""
+    """I am, and the newest that I have heard are Peers and Sessions of these numbers."""
 
     n: int
+    peers: int = 0
+    sessions: int = 0
 
 
 class SessionDead(Message, frozen=True, tag=76):
@@ -78,17 +93,19 @@ class Sessions(Message, frozen=True, tag=78):
     it has ended.
 
     `died`: (ordinal, CLOCK_BOOTTIME in ms) of those that ended lately and are not in it, as their
-    end was seen: whatever was given to them after that has reached nobody.
+    end was seen: whatever was given to them after that has reached nobody. `n`: the root's number
+    of the change; of one that comes late, its receivers keep nothing.
     """
 
     source: str
     highest: int
     live: tuple[int, ...]
     died: tuple[tuple[int, int], ...] = ()
+    n: int = 0
 
 
 class Stop(Message, frozen=True, tag=79):
-    """End in order within `grace_ms`."""
+    """End in order within `grace_ms`. Said again, with what is left of it, until it is done."""
 
     grace_ms: int
 

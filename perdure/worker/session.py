@@ -116,6 +116,7 @@ class Worker:
         hiring.queues, hiring.types = config.queues, config.activities
         self._newest = 0
         self._ready = False
+        self._heard_peers = 0  # The number of what the root said last.
         self._history = ""
         self._hello_at_ms: int | None = None
         self._sync_at_ms: int | None = None
@@ -286,13 +287,19 @@ class Worker:
     def _obey(self, order: links.FromRoot, now_ms: int) -> None:
         assert self._control is not None
         match order:
-            case links.Ping(n):
-                self._control.say(links.Pong(n))
+            case links.Ping():
+                if not order.is_greeted:
+                    self._control.hello()
+                if self._ready and not order.is_ready:
+                    self._control.ready()
+                self._control.say(links.Pong(order.n, self._heard_peers))
             case links.Stop(grace_ms):
                 self.stop(grace_ms, now_ms)
-            case links.Peers(peers):
-                if self._direct is not None:
-                    self._direct.follow(peers)
+            case links.Peers(peers, n):
+                if n >= self._heard_peers:
+                    self._heard_peers = n
+                    if self._direct is not None:
+                        self._direct.follow(peers)
             case links.SessionDead() | links.Sessions():
                 pass  # Said to every child.
 

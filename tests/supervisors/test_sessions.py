@@ -9,7 +9,7 @@ def test_every_start_of_a_worker_is_a_session_of_its_own():
     sessions = LocalSessions("node.x")
     assert sessions.message() == Sessions("node.x", 0, ())
     assert [sessions.open(), sessions.open()] == [Session("node.x", 1), Session("node.x", 2)]
-    assert sessions.message() == Sessions("node.x", 2, (1, 2))
+    assert sessions.message() == Sessions("node.x", 2, (1, 2), n=2)
 
 
 def test_a_dead_session_leaves_when_the_gateway_has_passed_on_all_that_it_said():
@@ -18,7 +18,7 @@ def test_a_dead_session_leaves_when_the_gateway_has_passed_on_all_that_it_said()
     sessions.died(session, 1_000)
     assert sessions.message().live == (1,)
     assert sessions.done(session) is True
-    assert sessions.message() == Sessions("node.x", 1, (), ((1, 1_000),))
+    assert sessions.message() == Sessions("node.x", 1, (), ((1, 1_000),), n=2)
     assert sessions.expire(10_000) is False
 
 

@@ -58,6 +58,7 @@ class Bug(StrEnum):
     NEW_REQUEST_ID = "new_request_id"
     NEVER_GIVES_UP = "never_gives_up"
     ANSWERS_MIXED_UP = "answers_mixed_up"
+    ROOT_SPEAKS_ONCE = "root_speaks_once"
     REPORT_SAID_ONCE = "report_said_once"
     TASK_RUN_TWICE = "task_run_twice"
     HIRED_FOR_ANOTHER = "hired_for_another"
@@ -113,6 +114,7 @@ BANK: dict[Bug, Entry] = {
     Bug.NEW_REQUEST_ID: Entry("jetcd 0.8.2 (Jepsen), Restate #5128", others.new_request_id),
     Bug.NEVER_GIVES_UP: Entry("TigerBeetle (Jepsen)", others.never_gives_up),
     Bug.ANSWERS_MIXED_UP: Entry("pyzmq #2043", others.answers_mixed_up),
+    Bug.ROOT_SPEAKS_ONCE: Entry("a rule of ours, no case known", others.root_speaks_once),
     Bug.REPORT_SAID_ONCE: Entry("Restate #5196, libzmq #2037", others.report_said_once),
     Bug.TASK_RUN_TWICE: Entry("kombu #337, Celery #5935", others.task_run_twice),
     Bug.HIRED_FOR_ANOTHER: Entry("DBOS java #491", others.hired_for_another),

@@ -22,6 +22,7 @@ from perdure.core.task_queues import TaskQueues
 from perdure.wire import AnswerBody
 from perdure.worker.activities import Activities
 from perdure.worker.asks import Asks
+from supervisors.news import News
 
 replace = msgspec.structs.replace
 
@@ -235,6 +236,12 @@ def answers_mixed_up(patches: Patches) -> None:
         return exchange.waiter
 
     patches.set(outstanding.Outstanding, "deliver", deliver)
+
+
+# --- root -------------------------------------------------------------------
+def root_speaks_once(patches: Patches) -> None:
+    """Who is there, the root tells its children when it changes, and never again."""
+    patches.nothing(News, "answered")
 
 
 # --- workers ----------------------------------------------------------------
