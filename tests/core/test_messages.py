@@ -1,0 +1,185 @@
+"""Signals and updates: kept in order, read before the end, answered once."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.core import commands as c
+from perdure.core import records as r
+from perdure.core.bounds import Bounds
+from perdure.core.state import Status
+from tests.core.ledger_rig import BOOM, Rig
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.ask(rig.start())
+    return rig
+
+
+def signal(name: str = "s", payload: bytes | None = None, request_id: str | None = None):
+    return c.SignalWorkflow("w", name, payload, request_id)
+
+
+def update(update_id: str = "u1", payload: bytes | None = b"m\x01"):
+    return c.UpdateWorkflow("w", "raise", payload, update_id)
+
+
+# --- signals ------------------------------------------------------------------
+def test_signals_are_events_in_the_order_in_which_they_came_and_wake_the_workflow(rig) -> None:
+    rig.ask(rig.step(c.StartTimer(1, 1_000)))
+    assert not rig.execution().task_ready
+    rig.ask(signal("one"), signal("two", b"m\x02"))
+    assert [(one.name, one.input) for one in rig.records()] == [("one", None), ("two", b"m\x02")]
+    assert [one.event_id for one in rig.records()] == [3, 4]
+    assert rig.execution().task_ready
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_signal_sent_again_is_one_signal(rig: Rig, reopened: bool) -> None:
+    rig.ask(signal("s", b"m\x01", "r1"))
+    if reopened:
+        rig.open()
+    assert rig.ask(signal("s", b"m\x01", "r1")) == c.Done()
+    assert rig.execution().more.signals == 1
+    answer = rig.ask(signal("s", b"m\x02", "r1"))
+    assert answer == c.Refusal("FAILED_PRECONDITION", "request_id 'r1' was used with another input")
+
+
+def test_a_signal_sent_twice_in_one_batch_is_one_signal(rig: Rig) -> None:
+    assert rig.ask(signal("s", None, "r1"), signal("s", None, "r1")) == [c.Done(), c.Done()]
+    assert rig.execution().more.signals == 1
+
+
+def test_a_closed_workflow_takes_no_signal(rig: Rig) -> None:
+    rig.ask(signal("s", None, "r1"))
+    rig.ask(rig.step(c.CompleteWorkflow(None)))
+    assert rig.ask(signal()).code == "FAILED_PRECONDITION"
+    # Sent again, what was accepted before is still accepted.
+    assert rig.ask(signal("s", None, "r1")) == c.Done()
+
+
+def test_one_workflow_signals_another_in_the_commit_of_its_step(rig: Rig) -> None:
+    rig.ask(rig.start("other"))
+    rig.ask(rig.step(c.SendSignal("other", "hello", b"m\x07")))
+    kinds = [type(one) for one in rig.records()]
+    assert kinds == [r.WorkflowTaskCompleted, r.SignalSent, r.SignalReceived]
+    assert rig.execution("other").more.signals == 1
+
+
+def test_a_signal_to_nobody_is_sent_and_lost(rig: Rig) -> None:
+    assert rig.ask(rig.step(c.SendSignal("nobody", "hello", None))) == c.Done()
+    assert not any(isinstance(one, r.SignalReceived) for one in rig.records())
+
+
+# --- read before the end ------------------------------------------------------
+@pytest.mark.parametrize(
+    "ending",
+    [
+        c.CompleteWorkflow(None),
+        c.FailWorkflow(BOOM),
+        c.CancelWorkflowStep(""),
+        c.ContinueAsNew("T", "default", None),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("message", [signal(), update()], ids=["signal", "update"])
+def test_a_run_does_not_end_before_it_has_read_what_was_acknowledged(rig, ending, message) -> None:
+    too_soon = rig.step(ending)
+    assert rig.ask(message) == c.Done()
+    answer = rig.ask(too_soon)
+    assert answer.code == "FAILED_PRECONDITION"
+    execution = rig.execution()
+    assert (execution.is_open, execution.task_failures, execution.task_due_ms) == (True, 0, 0)
+    assert rig.ask(rig.step(ending)) == c.Done()
+    assert not rig.execution().is_open
+
+
+def test_other_steps_are_taken_though_a_signal_was_not_read(rig: Rig) -> None:
+    behind = rig.step(c.StartTimer(1, 1_000))
+    rig.ask(signal())
+    assert rig.ask(behind) == c.Done()
+    assert rig.execution().task_ready
+
+
+def test_too_many_unread_signals_are_refused_by_the_name_of_the_bound() -> None:
+    rig = Rig(bounds=Bounds(pending_signals=2))
+    rig.ask(rig.start())
+    assert rig.ask(signal(), signal()) == [c.Done(), c.Done()]
+    answer = rig.ask(signal())
+    assert answer.code == "RESOURCE_EXHAUSTED" and "limits.pending_signals" in answer.message
+    rig.ask(rig.step())
+    assert rig.ask(signal()) == c.Done()
+
+
+# --- updates ------------------------------------------------------------------
+def test_an_update_is_answered_by_a_step_and_its_answer_found_by_its_id(rig: Rig) -> None:
+    rig.ask(update())
+    rig.ask(rig.step(c.EndUpdate("u1", b"m\x05", None)))
+    found = rig.writer.requested_event("w", "UpdateEnded/u1")
+    assert isinstance(found, r.UpdateEnded) and found.result == b"m\x05"
+    assert rig.execution().more.updates == {}
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_update_sent_again_is_one_update(rig: Rig, reopened, answered) -> None:
+    rig.ask(update())
+    if answered:
+        rig.ask(rig.step(c.EndUpdate("u1", None, BOOM, True)))
+    if reopened:
+        rig.open()
+    before = rig.execution().last_event_id
+    assert rig.ask(update()) == c.Done()
+    assert rig.ask(update("u1", b"m\x02")).code == "FAILED_PRECONDITION"
+    assert rig.execution().last_event_id == before
+
+
+def test_an_update_is_answered_once(rig: Rig) -> None:
+    rig.ask(update())
+    twice = (c.EndUpdate("u1", None, None), c.EndUpdate("u1", None, None))
+    assert rig.ask(rig.step(*twice)).code == "INVALID_ARGUMENT"
+    assert rig.ask(rig.step(c.EndUpdate("u2", None, None))).code == "INVALID_ARGUMENT"
+    assert rig.execution().more.updates == {"u1": 2}
+
+
+def test_too_many_open_updates_are_refused() -> None:
+    rig = Rig(bounds=Bounds(open_updates=1))
+    rig.ask(rig.start(), update())
+    answer = rig.ask(update("u2"))
+    assert answer.code == "RESOURCE_EXHAUSTED" and "limits.open_updates" in answer.message
+
+
+def test_the_end_of_a_workflow_leaves_no_update_open(rig: Rig) -> None:
+    rig.ask(update())
+    rig.ask(rig.step(c.StartTimer(1, 5)))
+    rig.ask(c.TerminateWorkflow("w", "over"))
+    rig.open()
+    assert rig.execution().status is Status.TERMINATED
+    assert rig.execution().more.updates == {}
+
+
+# --- notes --------------------------------------------------------------------
+def test_markers_are_events_and_change_nothing_else(rig: Rig) -> None:
+    rig.ask(rig.step(c.RecordMarker("patch", "p1", None)))
+    assert isinstance(rig.records()[1], r.MarkerRecorded)
+    assert rig.execution().more is None
+    assert rig.ask(c.SignalWorkflow("w", "s", None)) == c.Done()
+    assert rig.ask(rig.step(c.RecordMarker("rumour", "p1", None))).code == "INVALID_ARGUMENT"
+
+
+def test_search_attributes_add_up_and_can_be_taken_away(rig: Rig) -> None:
+    first = c.SetSearchAttributes((("city", "Ulm"), ("cents", 5), ("vip", True)))
+    second = c.SetSearchAttributes((("cents", 7), ("vip", None)))
+    rig.ask(rig.step(first, second))
+    rig.open()
+    assert rig.execution().more.attributes == {"city": "Ulm", "cents": 7}
+
+
+def test_too_many_search_attributes_are_refused() -> None:
+    rig = Rig(bounds=Bounds(search_attributes=2))
+    rig.ask(rig.start())
+    three = c.SetSearchAttributes((("a", 1), ("b", 2), ("c", 3)))
+    answer = rig.ask(rig.step(three))
+    assert answer.code == "INVALID_ARGUMENT" and "limits.search_attributes" in answer.message
