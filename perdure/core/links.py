@@ -255,10 +255,7 @@ class ActivityTask(Message, frozen=True, tag=31):
 
 
 class CancelTask(Message, frozen=True, tag=32):
-    """Do not go on with this token: it is not live. reason: "stale", "cancelled".
-
-    "wait": it is live, and nobody wants another attempt: the code is told, and its end reported.
-    """
+    """Do not go on: it is not live ("stale", "cancelled"), or its end alone is wanted ("wait")."""
 
     token: str
     reason: str

@@ -1,4 +1,4 @@
-"""Children and their parents, and workflows that continue as new: all in the commit of the cause."""
+"""Children and their parents, and workflows that continue as new: in the commit of the cause."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def test_the_end_of_a_child_is_told_to_its_parent_and_wakes_it(
     (event,) = [one for one in rig.records() if type(one) is kind]
     assert getattr(event, "status", "") == status
     parent = rig.execution()
-    assert parent.task_ready and parent.more.children == {}
+    assert parent.task_ready
+    assert parent.more.children == {}
 
 
 def test_a_child_that_is_terminated_is_told_too(rig: Rig) -> None:
@@ -94,7 +95,8 @@ def test_a_child_whose_id_is_taken_fails_and_the_other_is_left_alone(rig: Rig) -
         "w": ["WorkflowTaskCompleted", "ChildWorkflowStarted", "ChildWorkflowFailed"]
     }
     failure = rig.records()[-1].failure
-    assert failure.type == "ChildIdTaken" and "'taken' is taken" in failure.message
+    assert failure.type == "ChildIdTaken"
+    assert "'taken' is taken" in failure.message
     assert rig.execution().more.children == {}
     rig.ask(c.TerminateWorkflow("w", "over"))
     assert rig.execution("taken").is_open
@@ -169,8 +171,10 @@ def test_too_many_children_park_the_workflow_by_the_name_of_the_bound() -> None:
     rig = Rig(bounds=Bounds(pending_children=1))
     rig.ask(rig.start())
     answer = rig.ask(rig.step(child("a"), child("b")))
-    assert answer.code == "INVALID_ARGUMENT" and "limits.pending_children" in answer.message
-    assert rig.execution().is_open and rig.execution().task_failures == 1
+    assert answer.code == "INVALID_ARGUMENT"
+    assert "limits.pending_children" in answer.message
+    assert rig.execution().is_open
+    assert rig.execution().task_failures == 1
     assert rig.ledger.execution("a") is None
 
 

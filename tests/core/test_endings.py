@@ -50,7 +50,8 @@ def test_a_cancelled_workflow_is_woken_and_goes_on_until_its_code_ends(rig: Rig)
     rig.ask(rig.step(c.StartTimer(1, 1_000)))
     assert not rig.execution().task_ready
     assert rig.ask(cancel()) == c.Done()
-    assert rig.execution().is_open and rig.execution().task_ready
+    assert rig.execution().is_open
+    assert rig.execution().task_ready
     rig.ask(rig.step(c.CancelTimer(1), c.CancelWorkflowStep("enough")))
     assert rig.execution().status is Status.CANCELLED
 
@@ -123,15 +124,19 @@ def test_of_a_thousand_terminated_in_mixed_states_nothing_is_left() -> None:
     for at in range(1_000):
         prepare[at % len(prepare)](rig, f"w{at}")
     follow(rig, queues, leases)
-    assert len(queues.works) == 1_000 and len(leases) == 125
+    assert len(queues.works) == 1_000
+    assert len(leases) == 125
     rig.ask(*(c.TerminateWorkflow(f"w{at}", "over") for at in range(1_000)))
     follow(rig, queues, leases)
     assert (queues.works, queues.ready_count, len(leases)) == ({}, 0, 0)
-    assert list(queues.deadlines()) == [] and leases.next_due_ms() is None
+    assert list(queues.deadlines()) == []
+    assert leases.next_due_ms() is None
     reader = rig.store.reader()
-    assert reader.open_state()[1] == [] and rig.writer.ready_count() == rig.ledger.ready == 0
+    assert reader.open_state()[1] == []
+    assert rig.writer.ready_count() == rig.ledger.ready == 0
     for stored in rig.store.executions.values():
-        assert stored.activities == {} and stored.timers == {}
+        assert stored.activities == {}
+        assert stored.timers == {}
 
 
 def _fresh(rig: Rig, name: str) -> None:
@@ -226,7 +231,8 @@ def test_a_workflow_whose_time_is_over_fails_with_workflow_timeout(restarted: bo
     (proposal,) = queues.due(10_000)
     assert rig.ask(proposal) == c.Done()
     (failed,) = rig.records()
-    assert isinstance(failed, r.WorkflowFailed) and failed.failure.type == "WorkflowTimeout"
+    assert isinstance(failed, r.WorkflowFailed)
+    assert failed.failure.type == "WorkflowTimeout"
 
 
 def test_a_timeout_that_is_proposed_too_early_is_refused_with_its_time() -> None:

@@ -48,7 +48,7 @@ class Keeper:
 def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.schedule("a", retry=RetryPolicy(max_attempts=2))
-    yield rig
+    return rig
 
 
 def give_up(rig: Rig, mode: str, activity_id: str = "a") -> object:
@@ -71,7 +71,8 @@ def test_an_attempt_that_runs_goes_on_with_a_live_token_and_its_worker_is_told(r
     assert kinds(rig) == ["WorkflowTaskCompleted", "ActivityCancelRequested"]
     assert keeper.follow() == [(LOCAL, CancelTask(token, "wait"))]
     answer = rig.ask(c.RecordHeartbeat(token, 0, None, False))
-    assert isinstance(answer, c.Deadline) and answer.cancel_requested
+    assert isinstance(answer, c.Deadline)
+    assert answer.cancel_requested
 
 
 def test_who_may_not_have_heard_of_it_is_told_again_at_its_sync(rig: Rig) -> None:
@@ -106,8 +107,10 @@ def test_the_attempt_that_runs_is_the_last_however_it_ends(rig: Rig, end, failur
     give_up(rig, "wait")
     end(rig)
     (closed,) = rig.records()
-    assert isinstance(closed, r.ActivityTaskFailed) and closed.failure.type == failure
-    assert rig.execution().activities == {} and rig.execution().task_ready
+    assert isinstance(closed, r.ActivityTaskFailed)
+    assert closed.failure.type == failure
+    assert rig.execution().activities == {}
+    assert rig.execution().task_ready
 
 
 @pytest.mark.parametrize("state", ["Scheduled", "Retrying", "DeadLettered"])
@@ -121,7 +124,8 @@ def test_what_no_worker_runs_ends_at_once_as_cancelled(rig: Rig, state: str) -> 
     expected = ["WorkflowTaskCompleted", "ActivityCancelRequested", "ActivityTaskFailed"]
     assert kinds(rig) == expected
     assert rig.records()[-1].failure.type == "Cancelled"
-    assert rig.execution().activities == {} and rig.execution().task_ready
+    assert rig.execution().activities == {}
+    assert rig.execution().task_ready
 
 
 def test_the_event_that_ends_it_follows_all_steps_of_the_task(rig: Rig) -> None:
@@ -176,7 +180,8 @@ def test_an_attempt_left_to_others_belongs_to_no_session_and_outlives_it(rig: Ri
     assert kinds(rig) == ["HeartbeatRecorded", "LeaseDetached"]
     assert keeper.follow() == []
     lease = rig.activity("a").lease
-    assert lease is not None and lease.session is None
+    assert lease is not None
+    assert lease.session is None
     assert rig.end("worker_died").code == "FAILED_PRECONDITION"
     rig.open()
     assert rig.activity("a").details == b"m\x03"

@@ -108,7 +108,8 @@ def test_too_many_unread_signals_are_refused_by_the_name_of_the_bound() -> None:
     rig.ask(rig.start())
     assert rig.ask(signal(), signal()) == [c.Done(), c.Done()]
     answer = rig.ask(signal())
-    assert answer.code == "RESOURCE_EXHAUSTED" and "limits.pending_signals" in answer.message
+    assert answer.code == "RESOURCE_EXHAUSTED"
+    assert "limits.pending_signals" in answer.message
     rig.ask(rig.step())
     assert rig.ask(signal()) == c.Done()
 
@@ -118,7 +119,8 @@ def test_an_update_is_answered_by_a_step_and_its_answer_found_by_its_id(rig: Rig
     rig.ask(update())
     rig.ask(rig.step(c.EndUpdate("u1", b"m\x05", None)))
     found = rig.writer.requested_event("w", "UpdateEnded/u1")
-    assert isinstance(found, r.UpdateEnded) and found.result == b"m\x05"
+    assert isinstance(found, r.UpdateEnded)
+    assert found.result == b"m\x05"
     assert rig.execution().more.updates == {}
 
 
@@ -148,7 +150,8 @@ def test_too_many_open_updates_are_refused() -> None:
     rig = Rig(bounds=Bounds(open_updates=1))
     rig.ask(rig.start(), update())
     answer = rig.ask(update("u2"))
-    assert answer.code == "RESOURCE_EXHAUSTED" and "limits.open_updates" in answer.message
+    assert answer.code == "RESOURCE_EXHAUSTED"
+    assert "limits.open_updates" in answer.message
 
 
 def test_the_end_of_a_workflow_leaves_no_update_open(rig: Rig) -> None:
@@ -182,4 +185,5 @@ def test_too_many_search_attributes_are_refused() -> None:
     rig.ask(rig.start())
     three = c.SetSearchAttributes((("a", 1), ("b", 2), ("c", 3)))
     answer = rig.ask(rig.step(three))
-    assert answer.code == "INVALID_ARGUMENT" and "limits.search_attributes" in answer.message
+    assert answer.code == "INVALID_ARGUMENT"
+    assert "limits.search_attributes" in answer.message
