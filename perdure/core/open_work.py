@@ -31,8 +31,10 @@ from perdure.values import is_reference
 EVENTS_KEPT_MAX = 200
 
 # (task queue, type), and ALONE as a third for what must run in quarantine.
+# Retries under a budget wait apart from first attempts: RETRY stands behind as well.
 Key = tuple[str, ...]
 ALONE = "alone"
+RETRY = "retry"
 # Ends of a workflow task that may have been its own fault, and that hurt whatever ran beside it.
 _HARMFUL = frozenset({"worker_died", "timeout"})
 
@@ -68,6 +70,7 @@ class Work:
         "rank",
         "sticky",
         "timers",
+        "turns",
         "workflow_id",
     )
 
@@ -77,6 +80,7 @@ class Work:
         self.key = workflow_key(execution)
         self.entries: dict[str, Entry] = {}
         self.timers: set[int] = set()
+        self.turns: dict[int, int] = {}  # The newest turn of its activities, by level.
         self.events = events  # Those after the cursor; None: not known, or not kept.
         self.given: Any = None
         self.is_ready = self.is_parked = False
@@ -132,7 +136,7 @@ class Entry:
         self.work = work
         self.activity = activity
         self.key = activity_key(activity)
-        self.rank: tuple[int, int, int] = (0, 0, 0)
+        self.rank: tuple[int, int, int, int] = (0, 0, 0, 0)
         self.is_ready = self.is_parked = self.is_leased = False
         self.held_by: Session | None = None
         self.polled_by: tuple[str, str] | None = None

@@ -7,13 +7,14 @@ says what time it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity, TimeOutWorkflow
 from perdure.core.execution import begin, evolve
 from perdure.core.ids import Session
-from perdure.core.open_work import Entry, Key, Work, activity_key, workflow_key
+from perdure.core.open_work import RETRY, Entry, Key, Work, activity_key, workflow_key
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
@@ -38,6 +39,7 @@ from perdure.core.records import (
     WorkflowTaskFailed,
 )
 from perdure.core.state import Activity, ActivityState, Execution, Lease, Status
+from perdure.core.turns import QUEUE_SPAN, Turns
 
 SCHEDULE_TO_START = "schedule_to_start"
 SCHEDULE_TO_CLOSE = "schedule_to_close"
@@ -52,7 +54,7 @@ Due = tuple[str, Work | Entry, int]
 
 
 class TaskQueues:
-    """Ready tasks, higher priority first, then as they became ready; and what falls due when."""
+    """Ready tasks, higher priority first, workflows in turn; and what falls due when."""
 
     def __init__(self) -> None:
         self.works: dict[str, Work] = {}
@@ -63,6 +65,11 @@ class TaskQueues:
         self.leases: dict[Session, dict[Entry, None]] = {}
         self.polled: dict[tuple[str, str], Entry] = {}
         self.freed: set[Session] = set()  # Whose leases ended since the caller cleared it.
+        self.leased: Counter[tuple[str, str]] = Counter()  # Live leases by (task queue, type).
+        self.turns = Turns()
+        # What rules say: the types whose retries wait apart, and which queues go first.
+        self.retries_apart: frozenset[str] = frozenset()
+        self.queue_priority: Mapping[str, int] = {}
         self._deadlines: Ranked[Due] = Ranked()
         self._proposals: list[AnyCommand] = []
         self._arrival = 0
@@ -79,8 +86,8 @@ class TaskQueues:
             work = self.works[execution.workflow_id] = Work(execution, None)
             if execution.consumed >= execution.last_event_id:
                 work.events = []
-            for activity_id in execution.activities:
-                self._refresh(work, activity_id, now_ms)
+            for activity in sorted(execution.activities.values(), key=lambda it: it.due_ms):
+                self._refresh(work, activity.activity_id, now_ms)
             for timer_id, due_ms in execution.timers.items():
                 self._start_timer(work, timer_id, due_ms)
             self._arm_lifetime(work)
@@ -225,14 +232,17 @@ class TaskQueues:
             return
         if entry is None:
             entry = work.entries[activity_id] = Entry(work, activity)
-        else:
-            self.withdraw_activity(entry)
+        elif self.withdraw_activity(entry) and activity.lease is not None:
+            self.turns.skip(entry)
         if entry.is_leased or activity.lease is not None:
             self._index_lease(entry, activity.lease)
         if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
             self._arrival += 1
             entry.key = activity_key(activity)
-            entry.rank = (-activity.options.priority, activity.due_ms, self._arrival)
+            if activity.attempt > 1 and activity.activity_type in self.retries_apart:
+                entry.key = (*entry.key, RETRY)
+            level = self.level(activity.options.task_queue) - activity.options.priority
+            entry.rank = (level, 0, activity.due_ms, self._arrival)
             self._queue_activity(entry, activity.due_ms, at_ms)
         if activity.options.schedule_to_start_ms or activity.options.schedule_to_close_ms:
             self._arm(entry, activity)
@@ -251,7 +261,9 @@ class TaskQueues:
             entry.polled_by = None
         entry.token = None
         entry.sent_ms = 0
-        entry.is_leased = lease is not None
+        if entry.is_leased is (lease is None):
+            entry.is_leased = lease is not None
+            self.leased[entry.key[0], entry.key[1]] += 1 if entry.is_leased else -1
         if lease is None:
             return
         if lease.session is not None:
@@ -307,6 +319,10 @@ class TaskQueues:
             entry.is_parked = True
             self._deadlines.put((_RETRY, entry, 0), due_ms)
             return
+        level, turn, *rest = entry.rank
+        if not turn:
+            turn = self.turns.next(entry.work, level)
+            entry.rank = (level, turn, rest[0], rest[1])
         ready = self.activities.get(entry.key)
         if ready is None:
             ready = self.activities[entry.key] = Ranked()
@@ -386,6 +402,10 @@ class TaskQueues:
             self._deadlines.put((command.kind, entry, command.generation), again_ms)
 
     # --- looking ----------------------------------------------------------------
+    def level(self, task_queue: str) -> int:
+        """Where the tasks of a queue stand by its priority alone, the lowest first."""
+        return -QUEUE_SPAN * self.queue_priority.get(task_queue, 0)
+
     @property
     def ready_count(self) -> int:
         """How many tasks of either kind are ready and not taken."""

@@ -306,7 +306,7 @@ def ready(queues: TaskQueues, now_ms: int) -> tuple[object, ...]:
         )
         for e in queues.ready_activities(None, now_ms)
     ]
-    assert [one[:2] for one in activities] == sorted(one[:2] for one in activities)
+    assert [one[0] for one in activities] == sorted(one[0] for one in activities)
     works = sorted(work.workflow_id for work in queues.ready_workflows(now_ms))
     return (sorted(activities), works, sorted(queues.deadlines()), queues.ready_count)
 
