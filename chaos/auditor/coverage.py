@@ -81,7 +81,11 @@ COVERAGE: dict[int, Coverage] = {
     25: Coverage("retry time", (LOG,), "the drawn delay against backoff, floor and what was asked"),
     26: Coverage("no early dispatch", (LOG,), "no grant before it is due"),
     27: Coverage("timers fire once", (LOG, TABLES), "known, once, not early; rows agree"),
-    28: Coverage("limits hold", (NOWHERE,), "tests/core of the task queues; simulator"),
+    28: Coverage(
+        "limits hold",
+        (LOG,),
+        "nothing that is paused is leased; rates and breakers: tests/core",
+    ),
     29: Coverage("one terminal", (LOG,), "no second end of an activity"),
     30: Coverage(
         "a result is the live attempt's",

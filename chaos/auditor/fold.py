@@ -16,6 +16,7 @@ from chaos.auditor import interactions, names
 from chaos.auditor.endings import ENDING_RULES
 from chaos.auditor.findings import Findings
 from chaos.auditor.leases import LEASE_RULES
+from chaos.auditor.pauses import PAUSE_RULES, Gates
 from chaos.auditor.state import (
     CANCELLED,
     COMPLETED,
@@ -100,6 +101,7 @@ class Fold:
         self.n = 0
         self.at_ms = 0
         self.workflows: dict[str, Workflow] = {}
+        self.gates = Gates()
         self.records = 0
         self.attempts = 0
         self.scheduled = 0
@@ -128,6 +130,13 @@ class Fold:
             if due is None:
                 return
             self.wrong(workflow, 35, "", f"a workflow task issued {due} commands without an event")
+
+    def set_gates(self, records: list[Record], *, before: bool) -> None:
+        """What the present commit states about no workflow: first before all else, then behind."""
+        for text in self.gates.take(records, before=before):
+            if before:
+                self.found.add(13, self.where("no workflow"), text)
+        self.records += len(records) if before else 0
 
     def where(self, workflow_id: str, activity_id: str = "") -> str:
         """The place of the present record, for people."""
@@ -309,6 +318,7 @@ RULES: dict[int, Callable[[Fold, Workflow, Record], None]] = {
     **LEASE_RULES,
     **ENDING_RULES,
     **interactions.RULES,
+    **PAUSE_RULES,
 }
 RULES |= {
     names.TAGS[name]: rule

@@ -180,9 +180,6 @@ RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
         "SearchAttributesSet": _nothing,
         "ActivityCancelRequested": _given_up,
         "WorkflowReset": _nothing,
-        "WorkflowPaused": _nothing,
         "LeaseDetached": _detached,
-        "RetriedNow": _nothing,
-        "GateSet": _nothing,
     }.items()
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chaos.auditor import names
+from chaos.auditor.pauses import check_grant
 from chaos.auditor.state import DEAD, LEASED, RETRYING, SCHEDULED, Activity, Workflow
 
 Record = list[Any]
@@ -108,6 +109,7 @@ def _granted(fold: Place, workflow: Workflow, record: Record) -> None:
     if at_ms < activity.due_ms:
         text = f"granted {activity.due_ms - at_ms} ms before it is due"
         fold.wrong(workflow, 26, activity_id, text)
+    check_grant(fold, workflow, activity)
     _check_deadlines(fold, workflow, activity, at_ms, deadline_ms, whole_ms)
     fold.attempts += 1
     activity.grant, activity.attempt, activity.generation = grant, attempt, generation

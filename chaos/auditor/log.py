@@ -117,17 +117,18 @@ class Log:
             text = f"history stood still for {fold.stall_ms} ms in all, and now for {stall_ms}"
             self._found.add(21, f"commit {row.n}", text)
         fold.stall_ms = stall_ms
-        for group in body[3]:
-            if (
-                type(group) is list
-                and len(group) >= 2
-                and type(group[0]) is str
-                and type(group[1]) is list
-            ):
+        groups = [group for group in body[3] if _is_group(group)]
+        if len(groups) < len(body[3]):
+            self.unread += len(body[3]) - len(groups)
+            self._found.add(13, f"commit {row.n}", "a group of its records makes no sense")
+        gates = [record for group in groups if not group[0] for record in group[1]]
+        if gates:
+            fold.set_gates(gates, before=True)
+        for group in groups:
+            if group[0]:
                 fold.group(group[0], group[1])
-            else:
-                self.unread += 1
-                self._found.add(13, f"commit {row.n}", "a group of its records makes no sense")
+        if gates:
+            fold.set_gates(gates, before=False)
 
     def _chained(self, row: CommitRow) -> list[Any] | None:
         where = f"commit {row.n}"
@@ -172,6 +173,12 @@ class Log:
             self._found.add(3, where, "opens an epoch and states something else as well")
         self.openings[row.epoch] = Opening(row.n, row.at_ms, str(incarnation))
         self._fold.began_ms = row.at_ms
+
+
+def _is_group(group: Any) -> bool:
+    return (
+        type(group) is list and len(group) >= 2 and type(group[0]) is str and type(group[1]) is list
+    )
 
 
 def _body_of(raw: bytes) -> list[Any] | str:

@@ -11,6 +11,7 @@ from chaos.auditor.source import (
     EpochRow,
     EventRow,
     ExecutionRow,
+    GateRow,
     TimerRow,
     TombstoneRow,
 )
@@ -94,6 +95,11 @@ class ReaderTables:
             for timer_id, due_ms in one.timers.items():
                 yield TimerRow(one.workflow_id, timer_id, due_ms)
 
+    def gates(self) -> Iterator[GateRow]:
+        """Every gate."""
+        for one in self._reader.gates():
+            yield GateRow(one.kind, one.name, one.paused, one.since_ms, one.reason)
+
     def tombstones(self) -> Iterator[TombstoneRow]:
         """Every tombstone."""
         for one in self._listed(WorkflowFilter(status="Removed")):
@@ -101,12 +107,13 @@ class ReaderTables:
 
 
 def _event(workflow_id: str, body: bytes) -> EventRow:
-    from chaos.auditor.names import KINDS
+    from chaos.auditor.names import KINDS, REQUEST_AT
 
     record = _decode(body)
     kind = KINDS[record[0]]
     closes = record[3] if kind.name in ("ActivityTaskCompleted", "ActivityTaskFailed") else None
-    request_id = None
-    if kind.fields[-1] == "request_id" and record[-1] is not None and len(record) > kind.required:
-        request_id = f"{kind.name}/{record[-1]}"
+    at = REQUEST_AT.get(kind.name, 0)
+    request_id = record[at] if 0 < at < len(record) else None
+    if request_id is not None:
+        request_id = f"{kind.name}/{request_id}"
     return EventRow(workflow_id, record[1], record[2], kind.name, body, closes, request_id)

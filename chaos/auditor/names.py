@@ -230,6 +230,14 @@ KINDS: dict[int, Kind] = {
     38: Kind("GateSet", ("at_ms", "kind", "name", "paused", "reason", "request_id"), 6),
 }
 
+# Where in its record stands what it is found by when it is asked for again.
+REQUEST_AT = {
+    kind.name: kind.fields.index(field) + 1
+    for kind in KINDS.values()
+    for field in ("request_id", "update_id")
+    if field in kind.fields and kind.name != "WorkflowStarted"
+}
+
 TAGS: dict[str, int] = {kind.name: tag for tag, kind in KINDS.items()}
 
 BODY = ("n", "epoch", "at_ms", "groups", "opened")

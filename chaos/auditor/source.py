@@ -78,6 +78,16 @@ class TombstoneRow(NamedTuple):
     closed_ms: int
 
 
+class GateRow(NamedTuple):
+    """A queue or an activity type that was ever paused."""
+
+    kind: str
+    name: str
+    paused: bool
+    since_ms: int
+    reason: str
+
+
 class Tables(Protocol):
     """The tables of one store as of one instant. Events come workflow by workflow, in order."""
 
@@ -95,6 +105,9 @@ class Tables(Protocol):
 
     def timers(self) -> Iterable[TimerRow]:
         """Every running timer."""
+
+    def gates(self) -> Iterable[GateRow]:
+        """Every gate."""
 
     def tombstones(self) -> Iterable[TombstoneRow]:
         """Every tombstone."""

@@ -17,6 +17,7 @@ from chaos.auditor.source import (
     EpochRow,
     EventRow,
     ExecutionRow,
+    GateRow,
     TimerRow,
     TombstoneRow,
 )
@@ -29,6 +30,7 @@ WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the che
 FORMATS = (1, 2, 3)
 BUSY_MS = 10_000
 PAGE_REPORT_HEAD = "*** in database main ***"
+_HAS = "SELECT name FROM sqlite_schema WHERE name ="
 _EXECUTION = ", ".join(ExecutionRow._fields)
 
 
@@ -105,8 +107,7 @@ class SqliteStore:
         if self._meta and version not in FORMATS:
             text = f"the store has format {version}, this auditor knows {FORMATS}"
             self._found.add(13, "meta", text)
-        query = "SELECT name FROM sqlite_schema WHERE name = 'asides'"
-        if list(self._rows("sqlite_schema", query)):
+        if list(self._rows("sqlite_schema", f"{_HAS} 'asides'")):
             for (count,) in self._rows("asides", "SELECT count(*) FROM asides"):
                 if count:
                     self._found.note(f"{count} commands were set aside: see perdure aside")
@@ -172,6 +173,14 @@ class SqliteStore:
         )
         for row in self._rows("timers", query):
             yield TimerRow(*row)
+
+    def gates(self) -> Iterator[GateRow]:
+        """Every gate; none where the store has no such table yet."""
+        if not list(self._rows("sqlite_schema", f"{_HAS} 'gates'")):
+            return
+        query = "SELECT kind, name, paused, since_ms, reason FROM gates"
+        for kind, name, paused, since_ms, reason in self._rows("gates", query):
+            yield GateRow(kind, name, bool(paused), since_ms, reason)
 
     def tombstones(self) -> Iterator[TombstoneRow]:
         """Every tombstone."""

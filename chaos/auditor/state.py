@@ -143,6 +143,7 @@ class Workflow:
         "last_wake_id",
         "newest_ms",
         "parent",
+        "paused",
         "request_id",
         "requests",
         "started_ms",
@@ -181,6 +182,7 @@ class Workflow:
         self.last_wake_id: int | None = None if is_partial else 0
         self.consumed: int | None = None if is_partial else 0
         self.commands: int | None = None if is_partial else 0
+        self.paused = False
         self.task_failures = 0
         self.task_due_ms = 0
         self.task_failure: Any = None

@@ -28,13 +28,6 @@ _COMPARED = tuple(
     if name not in ("workflow_id", "task_failure")  # The one is the key, the other is encoded.
 )
 _CLOSES = frozenset({"ActivityTaskCompleted", "ActivityTaskFailed"})
-# Where in its record stands what it is found by when it is asked for again.
-_REQUEST_AT = {
-    kind.name: kind.fields.index(field) + 1
-    for kind in names.KINDS.values()
-    for field in ("request_id", "update_id")
-    if field in kind.fields and kind.name != "WorkflowStarted"
-}
 _AT_ACTIVITY = {name: at for at, name in enumerate(names.ACTIVITY)}
 # Of the table's columns of an activity, what heartbeats left behind.
 _CARRIED = ("details", "beat")
@@ -67,6 +60,7 @@ class TableCheck:
         self._activities(tables)
         self._timers(tables)
         self._orphaned()
+        self._gates(tables)
 
     # --- within ------------------------------------------------------------
     def _orphaned(self) -> None:
@@ -229,7 +223,7 @@ class TableCheck:
             self._found.add(number, where, f"{kind.name} is not what the log has")
             return
         closes = record[3] if kind.name in _CLOSES else None
-        at = _REQUEST_AT.get(kind.name, 0)
+        at = names.REQUEST_AT.get(kind.name, 0)
         request_id = record[at] if 0 < at < len(record) else None
         if request_id is not None:
             request_id = f"{kind.name}/{request_id}"
@@ -318,6 +312,19 @@ class TableCheck:
                 if (workflow_id, timer_id) not in seen:
                     where = f"timers, {workflow_id} timer {timer_id}"
                     self._found.add(36, where, "it runs by the log, and has no row")
+
+    def _gates(self, tables: Tables) -> None:
+        known = dict(self._fold.gates.known)
+        for row in tables.gates():
+            where = f"gates, {row.kind} {row.name}"
+            logged = known.pop((row.kind, row.name), None)
+            if logged is None and self._log.base.n:
+                continue  # Set before a pruned log's first commit.
+            found = (row.paused, row.since_ms, row.reason)
+            if found != logged:
+                self._found.add(11, where, f"it is {found}, the log gives {logged}")
+        for kind, name in known:
+            self._found.add(11, f"gates, {kind} {name}", "the log sets it, the table has no row")
 
     def _decoded(self, raw: bytes, where: str) -> Any:
         """What these bytes say; None, and reported, where they say nothing."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heapreplace
 
+from perdure.core.admission import Admission, Hold
 from perdure.core.commands import AnyCommand, EndLease, GrantLease
 from perdure.core.ids import Session, unseal
 from perdure.core.links import Backlog, Message, Poll, Polled, Sync, pack_session
-from perdure.core.open_work import Entry, activity_task
+from perdure.core.open_work import Entry, Key, activity_task
 from perdure.core.polls import Asker, Polls, WaitingPoll
 from perdure.core.quarantine import is_free
 from perdure.core.records import LeaseGranted, LeaseReleased
@@ -29,6 +30,7 @@ class ActivityTasks:
     def __init__(
         self,
         queues: TaskQueues,
+        admission: Admission,
         serving: Serving,
         key: bytes,
         propose: Callable[[AnyCommand], None],
@@ -36,7 +38,11 @@ class ActivityTasks:
         answer_poll: Callable[[str, Polled], None],
     ) -> None:
         self.polls = Polls()
+        self.held: dict[
+            Key, Hold
+        ] = {}  # What limits or pauses keep from starting, at the last look.
         self._queues = queues
+        self._admission = admission
         self._serving = serving
         self._key = key
         self._propose = propose
@@ -49,6 +55,8 @@ class ActivityTasks:
     def match(self, now_ms: int) -> None:
         """Propose a lease for every ready activity that somebody can take, in fair order."""
         heads = []
+        self.held.clear()
+        is_open = self._admission.is_open
         for key, ready in self._queues.activities.items():
             found = ready.first()
             if found is not None:
@@ -57,10 +65,15 @@ class ActivityTasks:
         while heads:
             _, key, entry = heads[0]
             ready = self._queues.activities[key]
+            if not is_open and (hold := self._admission.hold(key, now_ms)) is not None:
+                self.held[key] = hold
+                heappop(heads)
+                continue
             taker = self._taker(entry, now_ms)
             if taker is None:
                 heappop(heads)  # Nobody has room for this kind now: the others may go on.
                 continue
+            self._admission.take(entry, now_ms)
             self._propose_lease(entry, taker)
             following = ready.first()
             if following is None:
@@ -103,7 +116,9 @@ class ActivityTasks:
         """Tell every session for whose slots activities wait so, or that none do any more."""
         waiting = self._queues.activities
         for seat in seats:
-            waits = bool(waiting) and any(seat.serves(key, workflows=False) for key in waiting)
+            waits = bool(waiting) and any(
+                key not in self.held and seat.serves(key, workflows=False) for key in waiting
+            )
             if waits is not seat.backlog:
                 seat.backlog = waits
                 self._tell(seat.head, Backlog(waits))
@@ -112,6 +127,7 @@ class ActivityTasks:
         activity = entry.activity
         workflow_id, activity_id = entry.work.workflow_id, activity.activity_id
         self._queues.withdraw_activity(entry)
+        self._queues.turns.take(entry)
         grant = activity.grant + 1
         session: Session | None = None
         poll_id: str | None = None
@@ -142,6 +158,7 @@ class ActivityTasks:
         if entry is None or taker is None:
             return
         self._release(taker, entry)
+        self._admission.refused(entry, now_ms)
         if self._queues.is_waiting(entry):
             self._queues.requeue_activity(entry, now_ms, again_ms)
 
@@ -159,6 +176,8 @@ class ActivityTasks:
         """
         grant = (workflow_id, record.activity_id, record.grant)
         proposed, taker = self._proposed.pop(grant, (None, None))
+        if proposed is not None:
+            self._admission.granted(proposed)
         entry = self._queues.entry(workflow_id, record.activity_id)
         poll: WaitingPoll | None = None
         if isinstance(taker, WaitingPoll) and _is_for(record, taker):
@@ -239,6 +258,12 @@ class ActivityTasks:
                 self._answer_poll(asker[0], Polled(asker[1], task))
                 return
         self.polls.add(asker, message, now_ms)
+
+    def next_ms(self) -> int | None:
+        """When a limit lets something go, or a poll has waited in vain."""
+        is_held = self.held and self._queues.activities
+        times = [hold.at_ms for hold in self.held.values()] if is_held else []
+        return min((it for it in (*times, self.polls.next_ms()) if it is not None), default=None)
 
     def expire_polls(self, now_ms: int) -> None:
         """Answer those that waited in vain."""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from perdure.core.breakers import Breaker, BreakerState
-from perdure.core.gates import Gates
+from perdure.core.gates import Gate, Gates
+from perdure.core.interaction_records import GateSet
 from perdure.core.open_work import RETRY, Entry, Key
 from perdure.core.rates import RetryShare, TokenBucket
 from perdure.core.records import (
@@ -79,8 +80,9 @@ class Admission:
             name: rule.priority for name, rule in rules.queues.items() if rule.priority
         }
 
-    def begin(self, executions: Iterable[Execution], now_ms: int) -> None:
+    def begin(self, executions: Iterable[Execution], gates: Iterable[Gate], now_ms: int) -> None:
         """Buckets are empty; a breaker is half-open where failures are recent."""
+        self.gates.load(gates)
         for of, rules in (("queue", self.rules.queues), ("activity_type", self.rules.activities)):
             for name, rule in rules.items():
                 if rule.rate is not None:
@@ -103,7 +105,7 @@ class Admission:
     @property
     def is_open(self) -> bool:
         """True where nothing is ever held: no rules, no pauses."""
-        return not (self.gates or self.rules)
+        return not self.gates and not self.rules
 
     def hold(self, key: Key, now_ms: int) -> Hold | None:
         """What holds activities of `key` back at this moment; None: nothing does."""
@@ -194,9 +196,17 @@ class Admission:
             budget.retry(now_ms, by)
 
     def follow(self, workflow_id: str, records: Sequence[Record], at_ms: int) -> None:
-        """Before the queues take them in: attempts that begin and end, where that is counted."""
-        if not (self.breakers or self.budgets):
-            return
+        """Before the queues take them in: gates that are set; attempts that begin and end, where
+        that is counted.
+        """
+        if not workflow_id:
+            for record in records:
+                if isinstance(record, GateSet):
+                    self.gates.apply(record)
+        elif self.breakers or self.budgets:
+            self._follow(workflow_id, records, at_ms)
+
+    def _follow(self, workflow_id: str, records: Sequence[Record], at_ms: int) -> None:
         kinds: dict[str, str] = {}  # Of what is scheduled by these very records.
         for record in records:
             if type(record) is ActivityTaskScheduled:

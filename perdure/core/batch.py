@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.core.change import Change
 from perdure.core.commands import AnyAnswer, Command
+from perdure.core.gates import Gate
 from perdure.core.records import Record
 from perdure.core.state import Execution
 
@@ -22,6 +23,10 @@ class Source(Protocol):
 
     def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
         """The event that closed this activity, or None."""
+        ...
+
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set."""
         ...
 
     def requested_event(self, workflow_id: str, request_id: str) -> Record | None:

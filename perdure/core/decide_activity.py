@@ -69,6 +69,8 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
     ):
         return refuse("FAILED_PRECONDITION", "this attempt is not waiting for a worker")
     now_ms = facts.now_ms
+    if execution.is_paused or facts.is_paused(activity.options.task_queue, activity.activity_type):
+        return refuse("FAILED_PRECONDITION", "an operator has paused it")
     if now_ms < activity.due_ms:
         return refuse("FAILED_PRECONDITION", "too early", activity.due_ms)
     passed = overdue(activity, now_ms)
@@ -89,6 +91,15 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
         stall_ms=facts.stall_ms,
     )
     return Decision((record,), Done())
+
+
+def may_hire(execution: Execution, activity_type: str, queue: str, facts: Facts) -> bool:
+    """Whether a worker may have a lease for the asking: not where the scheduler has to count it."""
+    return not (
+        execution.is_paused
+        or facts.rules.limits_starts(queue, activity_type)
+        or facts.is_paused(queue, activity_type)
+    )
 
 
 def lease_ends(options: ActivityOptions, close_ms: int | None, now_ms: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from perdure.core import holding
 from perdure.core.commands import (
     CancelWorkflow,
     ChildEnded,
@@ -19,7 +20,6 @@ from perdure.core.commands import (
     RedriveDeadLetter,
     ResetWorkflow,
     RetryNow,
-    SetGate,
     SignalWorkflow,
     TerminateWorkflow,
     TimeOutWorkflow,
@@ -242,9 +242,8 @@ DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     UpdateWorkflow: update,
     ChildEnded: child_ended,
     ResetWorkflow: _not_yet,
-    PauseWorkflow: _not_yet,
-    SetGate: _not_yet,
-    RetryNow: _not_yet,
+    PauseWorkflow: holding.pause,
+    RetryNow: holding.retry_now,
 }
 
 # Whoever sends these knows a workflow by its id, and means its newest run.

@@ -9,6 +9,7 @@ from perdure.core.batch import Aside
 from perdure.core.chain import next_hash
 from perdure.core.change import Change, StoredEvent
 from perdure.core.facts import FollowOn
+from perdure.core.gates import Gate
 from perdure.core.records import CommitBody, Group, Record, encode_body
 from perdure.core.state import Execution
 from perdure.core.traits import slim
@@ -26,6 +27,7 @@ class Draft:
         self.closing: dict[tuple[str, str], Record] = {}
         self.requested: dict[tuple[str, str], Record] = {}
         self.closings: dict[str, Record] = {}
+        self.gates: dict[tuple[str, str], Gate] = {}
         self.aside: list[Aside] = []
         self.dead_letters = False
         self.then: deque[FollowOn] = deque()
@@ -71,11 +73,12 @@ class Draft:
             hash=next_hash(last_hash, body),
             body=body,
             started=list(self.started.values()),
-            touched=[executions[key] for key in self.groups if key not in self.started],
+            touched=[executions[key] for key in self.groups if key and key not in self.started],
             events=self.events,
             activities=activities,
             activities_closed=activities_closed,
             timers=timers,
             timers_closed=timers_closed,
+            gates=list(self.gates.values()),
             stall_ms=stall_ms,
         )

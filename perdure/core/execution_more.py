@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from perdure.core.holding import fold_paused, fold_retried
 from perdure.core.interaction_records import (
     ActivityCancelRequested,
     ChildCancelRequested,
@@ -17,6 +18,7 @@ from perdure.core.interaction_records import (
     GateSet,
     LeaseDetached,
     MarkerRecorded,
+    RetriedNow,
     SearchAttributesSet,
     SignalReceived,
     SignalSent,
@@ -156,7 +158,8 @@ FOLDS: dict[type[Record], Callable[[Execution, Any], None]] = {
     MarkerRecorded: _nothing,
     SearchAttributesSet: _attributes_set,
     WorkflowReset: _nothing,
-    WorkflowPaused: _nothing,
+    WorkflowPaused: fold_paused,
+    RetriedNow: fold_retried,
     GateSet: _nothing,
 }
 

@@ -10,6 +10,7 @@ from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.commands import AnyAnswer, Command, Refusal
 from perdure.core.ids import Address
 from perdure.core.records import Record
+from perdure.core.rules import NO_RULES, Rules
 
 Jitter = Callable[[float, float], float]
 
@@ -21,7 +22,8 @@ class Facts(msgspec.Struct, frozen=True):
     the command's token points (None: it has none, or a forged one). `began_ms` is when this
     history took the store over, `stall_ms` the sum of all stalls until now. `closing_event` finds
     the event that closed an activity, `requested_event` the one that an operator's request made (by
-    `scoped`), of the execution at hand.
+    `scoped`), of the execution at hand. `rules` are the operator's; `is_paused` says whether they
+    hold activities of a (queue, type) back at present.
     """
 
     now_ms: int
@@ -34,6 +36,8 @@ class Facts(msgspec.Struct, frozen=True):
     closing_event: Callable[[str], Record | None] = lambda _: None
     requested_event: Callable[[str], Record | None] = lambda _: None
     bounds: Bounds = DEFAULT
+    rules: Rules = NO_RULES
+    is_paused: Callable[[str, str], bool] = lambda _, __: False
 
 
 class FollowOn(msgspec.Struct, frozen=True, gc=False):

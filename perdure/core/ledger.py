@@ -39,9 +39,12 @@ from perdure.core.decide_start import because
 from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Decision, Facts, FollowOn, Jitter, scoped
+from perdure.core.gates import Gates
 from perdure.core.ids import Address, execution_id, of_execution, unseal
+from perdure.core.interactions import SetGate
 from perdure.core.limits import READY_MAX, RUNS_LOOKED_AT
 from perdure.core.records import Record, WorkflowStarted
+from perdure.core.rules import NO_RULES, Rules
 from perdure.core.state import Execution, Status
 from perdure.core.traits import TRAITS, stored
 
@@ -77,6 +80,7 @@ class Ledger:
         bounds: Bounds = DEFAULT,
         began_ms: int = 0,
         stall_ms: int = 0,
+        rules: Rules = NO_RULES,
     ) -> None:
         self.n = n
         self.key = key
@@ -94,6 +98,8 @@ class Ledger:
         self._jitter = jitter
         self._dlq_after_attempts = dlq_after_attempts
         self._bounds = bounds
+        self._rules = rules
+        self._gates = Gates(source.gates())
         self._executions: dict[str, Execution] = {}
         self._unread: Exception | None = None  # Why the source could not be read.
 
@@ -133,6 +139,7 @@ class Ledger:
         for a worker.
         """
         self._executions.clear()
+        self._gates = Gates(self._source.gates())
         self.ready = ready
 
     def set_aside(self, command: Command) -> Batch:
@@ -154,6 +161,8 @@ class Ledger:
     # --- one command --------------------------------------------------------
     def _judge_one(self, draft: Draft, command: Command, now_ms: int) -> AnyAnswer:
         address: Address | None = None
+        if type(command) is SetGate:
+            return self._gates.judge(command, now_ms, draft.groups, draft.gates)
         if isinstance(command, _REPORTS):
             address = unseal(command.token, self.key)
             if address is None:
@@ -189,7 +198,8 @@ class Ledger:
         try:
             execution = self.execution(workflow_id)
             facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
-            fits = execution is not None and foresees(execution, command, facts)
+            is_held = execution is not None and self._gates.hold(execution)
+            fits = not is_held and execution is not None and foresees(execution, command, facts)
         except Exception as problem:
             if problem is self._unread:
                 raise
@@ -199,7 +209,9 @@ class Ledger:
         answer = self._judge_as(draft, workflow_id, alone, address, now_ms)
         if isinstance(answer, Refusal) or execution is None:
             return answer
-        if fits or execution.last_event_id == was_n:
+        # While it is held back nothing new runs; a repeat of what had run is answered as such.
+        is_repeat = not is_held or execution.consumed >= following.consumed
+        if fits or (execution.last_event_id == was_n and is_repeat):
             second = self._judge_as(draft, workflow_id, following, None, now_ms)
             if isinstance(second, Done):
                 return second
@@ -275,6 +287,8 @@ class Ledger:
             closing_event=partial(self._closing_event, draft, workflow_id),
             requested_event=partial(self._requested_event, draft, workflow_id),
             bounds=self._bounds,
+            rules=self._rules,
+            is_paused=self._gates.hold_activity,
         )
         return decide(self.execution(workflow_id), command, facts)
 
@@ -364,7 +378,7 @@ class Ledger:
         stored.
         """
         traits = TRAITS[type(record)]
-        if traits.tells:
+        if traits.tells and record.activity_id:
             draft.activities.add((workflow_id, record.activity_id))
             draft.dead_letters |= may_touch(record)
             if traits.closes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from perdure.core.activity_tasks import ActivityTasks
+from perdure.core.admission import Admission
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
@@ -19,6 +20,7 @@ from perdure.core.commands import (
     TimeOutWorkflow,
     TimeOutWorkflowTask,
 )
+from perdure.core.gates import Gate
 from perdure.core.ids import GATEWAY_SOURCE, Session
 from perdure.core.lending import Lending
 from perdure.core.links import Lend, Lent, Message, Poll, Polled, Quarantine, Sessions, Sync
@@ -32,6 +34,7 @@ from perdure.core.records import (
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
 )
+from perdure.core.rules import NO_RULES, Rules
 from perdure.core.seats import UNKNOWN_CODES, Given, Seat, Serving, SessionSets
 from perdure.core.state import Execution
 from perdure.core.task_queues import TaskQueues
@@ -60,17 +63,24 @@ class Matching:
         quarantine_max: int = 0,
         say_quarantine: Callable[[Quarantine], None] = lambda _: None,
         lend: Callable[[Seat, Lend], bool] = lambda *_: False,
+        rules: Rules = NO_RULES,
     ) -> None:
         self.queues = TaskQueues()
+        self.admission = Admission(self.queues, rules)
         self.seats: dict[Session, Seat] = {}
         self._propose = propose
         self._sets = SessionSets()
         self._serving = Serving(self.seats, has_quarantine=quarantine_max > 0)
         self._activities = ActivityTasks(
-            self.queues, self._serving, key, propose, tell, answer_poll
+            self.queues, self.admission, self._serving, key, propose, tell, answer_poll
         )
         self._workflows = WorkflowTasks(
-            self.queues, self._serving, propose, tell, self._activities.room
+            self.queues,
+            self.admission.gates,
+            self._serving,
+            propose,
+            tell,
+            self._activities.room,
         )
         self._quarantine = QuarantineNeeds(
             self.queues, self.seats, self._serving, quarantine_max, say_quarantine
@@ -81,8 +91,9 @@ class Matching:
         self._gateway = ""
 
     # --- the log ----------------------------------------------------------------
-    def load(self, executions: list[Execution], now_ms: int) -> None:
+    def load(self, executions: list[Execution], now_ms: int, gates: Sequence[Gate] = ()) -> None:
         """Begin with what is open. Who holds which workflow task, the first Syncs tell."""
+        self.admission.begin(executions, gates, now_ms)
         self.queues.load(executions, now_ms)
         self._hold_until_ms = now_ms + START_HOLD_MS
 
@@ -91,6 +102,7 @@ class Matching:
     ) -> None:
         """What commit `n` states about one workflow."""
         queues = self.queues
+        self.admission.follow(workflow_id, records, at_ms)
         work = queues.works.get(workflow_id)
         given: Given | None = None if work is None else work.given
         for record in records:
@@ -197,7 +209,7 @@ class Matching:
         first_ms = self.queues.next_due_ms()
         for at_ms in (
             self._workflows.next_ms(),
-            self._activities.polls.next_ms(),
+            self._activities.next_ms(),
             self._quarantine.next_ms(),
             self._hold_until_ms if self._hold_until_ms and self.queues.workflows else None,
         ):

@@ -23,6 +23,7 @@ class More(msgspec.Struct, array_like=True):
     # Updates that were not answered yet: update_id -> the event that brought it.
     updates: dict[str, int] = {}
     attributes: dict[str, Attribute] = {}
+    pauses: tuple[tuple[str, bool], ...] = ()  # Requests that paused or resumed it, newest last.
     signals: int = 0  # How many ever came.
     # The newest signal or update, and how many came that no workflow task has read yet.
     last_message_id: int = 0

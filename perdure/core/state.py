@@ -175,6 +175,11 @@ class Execution(msgspec.Struct):
         return self.status is Status.RUNNING
 
     @property
+    def is_paused(self) -> bool:
+        """True while an operator holds its tasks back."""
+        return self.more is not None and self.more.paused
+
+    @property
     def task_ready(self) -> bool:
         """True when there is something the workflow has not seen: a workflow task is due (from
         `task_due_ms` on).

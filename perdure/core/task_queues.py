@@ -7,13 +7,15 @@ says what time it is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from perdure.core import caller_deadlines
+from perdure.core.caller_deadlines import SCHEDULE_TO_START
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity, TimeOutWorkflow
 from perdure.core.execution import begin, evolve
-from perdure.core.ids import Session
+from perdure.core.interaction_records import RetriedNow, WorkflowPaused
+from perdure.core.lease_index import LeaseIndex
 from perdure.core.open_work import RETRY, Entry, Key, Work, activity_key, workflow_key
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
@@ -38,11 +40,8 @@ from perdure.core.records import (
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
 )
-from perdure.core.state import Activity, ActivityState, Execution, Lease, Status
+from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.core.turns import QUEUE_SPAN, Turns
-
-SCHEDULE_TO_START = "schedule_to_start"
-SCHEDULE_TO_CLOSE = "schedule_to_close"
 
 _TIMER = "timer"
 _RETRY = "retry"
@@ -61,11 +60,9 @@ class TaskQueues:
         # Ready and not taken, by key; a key without tasks is absent.
         self.workflows: dict[Key, Ranked[Work]] = {}
         self.activities: dict[Key, Ranked[Entry]] = {}
-        # Live leases of worker sessions, and those polled by hand by (worker id, poll id).
-        self.leases: dict[Session, dict[Entry, None]] = {}
-        self.polled: dict[tuple[str, str], Entry] = {}
-        self.freed: set[Session] = set()  # Whose leases ended since the caller cleared it.
-        self.leased: Counter[tuple[str, str]] = Counter()  # Live leases by (task queue, type).
+        self._index = LeaseIndex()
+        self.leases, self.polled = self._index.by_session, self._index.polled
+        self.freed, self.leased = self._index.freed, self._index.count
         self.turns = Turns()
         # What rules say: the types whose retries wait apart, and which queues go first.
         self.retries_apart: frozenset[str] = frozenset()
@@ -181,6 +178,8 @@ class TaskQueues:
         self._queue_workflow(work)
 
     def _queue_workflow(self, work: Work) -> None:
+        if work.execution.is_paused:
+            return
         ready = self.workflows.get(work.key)
         if ready is None:
             ready = self.workflows[work.key] = Ranked()
@@ -216,6 +215,24 @@ class TaskQueues:
         else:
             self._queue_workflow(work)
 
+    def _paused(self, work: Work, record: WorkflowPaused, at_ms: int) -> None:
+        """Nothing of it is ready while it is held back."""
+        if record.paused:
+            if work.is_ready:
+                self.withdraw_workflow(work)
+            for entry in work.entries.values():
+                if entry.is_ready:
+                    self.withdraw_activity(entry)
+            return
+        for entry in work.entries.values():
+            self.requeue_activity(entry, at_ms)
+
+    def _retried(self, work: Work, record: RetriedNow, at_ms: int) -> None:
+        if record.activity_id:
+            self._refresh(work, record.activity_id, at_ms)
+        elif work.given is None:
+            self.withdraw_workflow(work)
+
     # --- activities -----------------------------------------------------------
     def _activity_changed(self, work: Work, record: Any, at_ms: int) -> None:
         self._refresh(work, record.activity_id, at_ms)
@@ -235,7 +252,7 @@ class TaskQueues:
         elif self.withdraw_activity(entry) and activity.lease is not None:
             self.turns.skip(entry)
         if entry.is_leased or activity.lease is not None:
-            self._index_lease(entry, activity.lease)
+            self._index.put(entry, activity.lease)
         if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
             self._arrival += 1
             entry.key = activity_key(activity)
@@ -247,60 +264,21 @@ class TaskQueues:
         if activity.options.schedule_to_start_ms or activity.options.schedule_to_close_ms:
             self._arm(entry, activity)
 
-    def _index_lease(self, entry: Entry, lease: Lease | None) -> None:
-        if entry.held_by is not None:
-            held = self.leases[entry.held_by]
-            del held[entry]
-            self.freed.add(entry.held_by)
-            if not held:
-                del self.leases[entry.held_by]
-            entry.held_by = None
-        if entry.polled_by is not None:
-            if self.polled.get(entry.polled_by) is entry:
-                del self.polled[entry.polled_by]
-            entry.polled_by = None
-        entry.token = None
-        entry.sent_ms = 0
-        if entry.is_leased is (lease is None):
-            entry.is_leased = lease is not None
-            self.leased[entry.key[0], entry.key[1]] += 1 if entry.is_leased else -1
-        if lease is None:
-            return
-        if lease.session is not None:
-            entry.held_by = lease.session
-            self.leases.setdefault(lease.session, {})[entry] = None
-        elif lease.poll_id is not None:
-            entry.polled_by = (lease.worker_id, lease.poll_id)
-            self.polled[entry.polled_by] = entry
-
     def _arm(self, entry: Entry, activity: Activity) -> None:
-        """Set or take off the caller's deadlines. A dead letter has none."""
-        options = activity.options
-        if options.schedule_to_start_ms:
-            key: Due = (SCHEDULE_TO_START, entry, activity.generation)
-            waits = activity.state is ActivityState.SCHEDULED
-            if waits and not activity.leased_in_generation:
-                due_ms = activity.generation_ms + options.schedule_to_start_ms
+        """Set or take off the caller's deadlines."""
+        for kind, due_ms in caller_deadlines.of_activity(activity):
+            key: Due = (kind, entry, activity.generation)
+            if due_ms is None:
+                self._deadlines.remove(key)
+            else:
                 self._deadlines.put(key, due_ms)
-            else:
-                self._deadlines.remove(key)
-        close_ms = activity.schedule_to_close_at_ms
-        if close_ms is not None:
-            key = (SCHEDULE_TO_CLOSE, entry, activity.generation)
-            if activity.state is not ActivityState.DEAD_LETTERED:
-                self._deadlines.put(key, close_ms)
-            else:
-                self._deadlines.remove(key)
 
     def _forget_activity(self, entry: Entry) -> None:
         self.withdraw_activity(entry)
         if entry.is_leased:
-            self._index_lease(entry, None)
-        options, generation = entry.activity.options, entry.activity.generation
-        if options.schedule_to_start_ms:
-            self._deadlines.remove((SCHEDULE_TO_START, entry, generation))
-        if options.schedule_to_close_ms:
-            self._deadlines.remove((SCHEDULE_TO_CLOSE, entry, generation))
+            self._index.put(entry, None)
+        for kind, _ in caller_deadlines.of_activity(entry.activity):
+            self._deadlines.remove((kind, entry, entry.activity.generation))
 
     def is_waiting(self, entry: Entry) -> bool:
         """True while the activity is open, not leased and no dead letter."""
@@ -318,6 +296,8 @@ class TaskQueues:
         if due_ms > at_ms:
             entry.is_parked = True
             self._deadlines.put((_RETRY, entry, 0), due_ms)
+            return
+        if entry.work.execution.is_paused:
             return
         level, turn, *rest = entry.rank
         if not turn:
@@ -465,4 +445,6 @@ _FOLDS: dict[type[Record], Callable[[TaskQueues, Work, Any, int], None]] = {
     RetryScheduled: TaskQueues._activity_changed,
     LeaseDetached: TaskQueues._activity_changed,
     WorkflowCancelRequested: TaskQueues._cancel_requested,
+    WorkflowPaused: TaskQueues._paused,
+    RetriedNow: TaskQueues._retried,
 }

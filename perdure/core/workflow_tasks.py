@@ -10,6 +10,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 
 from perdure.core.commands import AnyCommand, TimeOutWorkflowTask
+from perdure.core.gates import Gates
 from perdure.core.limits import WORKFLOW_TASK_MS
 from perdure.core.links import Message, Sync
 from perdure.core.open_work import Key, Work, workflow_task
@@ -37,6 +38,7 @@ class WorkflowTasks:
     def __init__(
         self,
         queues: TaskQueues,
+        gates: Gates,
         serving: Serving,
         propose: Callable[[AnyCommand], None],
         tell: Callable[[bytes, Message], None],
@@ -44,6 +46,7 @@ class WorkflowTasks:
     ) -> None:
         self._slots = slots
         self._queues = queues
+        self._gates = gates
         self._serving = serving
         self._propose = propose
         self._tell = tell
@@ -66,11 +69,11 @@ class WorkflowTasks:
         heads = []
         for key, ready in self._queues.workflows.items():
             found = ready.first()
-            if found is not None:
-                heads.append((found[0], key, found[1]))
+            if found is not None and self._gates.of_queue(key[0]) is None:
+                heads.append((self._queues.level(key[0]), found[0], key, found[1]))
         heapify(heads)
         while heads:
-            _, key, work = heads[0]
+            level, _, key, work = heads[0]
             ready = self._queues.workflows[key]
             seat = self._seat_for(work, now_ms)
             if seat is None or self._waits_for_permit(work, seat, now_ms):
@@ -82,7 +85,7 @@ class WorkflowTasks:
             if following is None:
                 heappop(heads)
             else:
-                heapreplace(heads, (following[0], key, following[1]))
+                heapreplace(heads, (level, following[0], key, following[1]))
 
     def _seat_for(self, work: Work, now_ms: int) -> Seat | None:
         """The worker that has it cached, if it has room; else the one with the most room."""

@@ -15,6 +15,7 @@ import msgspec
 
 from perdure.core.chain import GENESIS
 from perdure.core.change import Change
+from perdure.core.gates import Gate
 from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
@@ -39,6 +40,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.asides: dict[bytes, AsideRow] = {}
+        self.gates: dict[tuple[str, str], Gate] = {}
         self.key = os.urandom(rules.KEY_BYTES)
         self.epoch = 0
         self.boot: rules.Boot | None = None
@@ -62,6 +64,7 @@ class MemoryStore:
     def keep(self, change: Change) -> int:
         """Take a change over that fits; how many workflows end with it."""
         self.log.append(apply(self.executions, change))
+        self.gates |= {(gate.kind, gate.name): gate for gate in change.gates}
         both = (*change.started, *change.touched)
         ended = [it.workflow_id for it in both if it.closed_ms is not None]
         self.closed += map(self.executions.__getitem__, ended)
@@ -249,6 +252,12 @@ class MemoryWriter:
         with store.lock:
             return rules.newest_run(store.executions.__contains__, workflow_id)
 
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set, by kind and name."""
+        store = self._owned()
+        with store.lock:
+            return [store.gates[key] for key in sorted(store.gates)]
+
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""
         store = self._owned()
@@ -370,6 +379,12 @@ class MemoryReader:
                 found.append(stored.bare())
                 last_seq = stored.seq
         return found, None
+
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set, by kind and name."""
+        store = self._read()
+        with store.lock:
+            return [store.gates[key] for key in sorted(store.gates)]
 
     def asides(self) -> list[AsideRow]:
         """What was set aside, the newest last."""

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.core.change import Change, StoredEvent
+from perdure.core.gates import Gate
 from perdure.core.records import Record
 from perdure.core.state import Activity, Execution
 from perdure.store.retention import Retention
@@ -171,6 +172,10 @@ class Writer(Protocol):
         """How many runs the workflow of this id has had; 0: it was never started."""
         ...
 
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set, by kind and name."""
+        ...
+
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""
         ...
@@ -266,6 +271,10 @@ class Reader(Protocol):
         """Executions that match, newest start first (activities and timers left out), and the next
         page's token. Removed ones only where their status is asked for.
         """
+        ...
+
+    def gates(self) -> list[Gate]:
+        """As Writer.gates."""
         ...
 
     def asides(self) -> list[AsideRow]:

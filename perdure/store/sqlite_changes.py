@@ -10,7 +10,7 @@ import msgspec
 from perdure.core.change import Change
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import sqlite_rows
+from perdure.store import sqlite_gates, sqlite_rows
 from perdure.store.protocol import CommitRow, StoreError
 
 SEQS_KEPT = 200_000
@@ -126,6 +126,8 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
         many(_INSERT_TIMER, [(seqs[id_], one, due_ms) for id_, one, due_ms in change.timers])
     if change.timers_closed:
         many(_DELETE_TIMER, [(seqs[id_], one) for id_, one in change.timers_closed])
+    if change.gates:
+        sqlite_gates.put(connection, change.gates)
     return _update(connection, seqs, change.touched) if change.touched else 0
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import apsw
 
+from perdure.core.gates import Gate
 from perdure.core.state import Activity, ActivityState, Execution, Status
-from perdure.store import rules, sqlite_asides, sqlite_rows, sqlite_schema
+from perdure.store import rules, sqlite_asides, sqlite_gates, sqlite_rows, sqlite_schema
 from perdure.store.protocol import AsideRow, CommitRow, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
@@ -105,6 +106,10 @@ class SqliteReader:
         found = sqlite_rows.select_executions(self._connection(), conditions, bindings, limit + 1)
         next_page = rules.page_token(found[limit - 1][0]) if len(found) > limit else None
         return [execution for _, execution in found[:limit]], next_page
+
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set, by kind and name."""
+        return sqlite_gates.load(self._connection())
 
     def asides(self) -> list[AsideRow]:
         """What was set aside, the newest last."""

@@ -9,6 +9,7 @@ import apsw
 
 from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change
+from perdure.core.gates import Gate
 from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
@@ -16,6 +17,7 @@ from perdure.store import (
     rules,
     sqlite_asides,
     sqlite_changes,
+    sqlite_gates,
     sqlite_log,
     sqlite_rows,
     sqlite_schema,
@@ -247,6 +249,10 @@ class SqliteWriter(WriteAheadLog):
     def newest_run(self, workflow_id: str) -> int:
         """How many runs the workflow of this id has had; 0: it was never started."""
         return sqlite_rows.load_newest_run(self._owned(), workflow_id)
+
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set, by kind and name."""
+        return sqlite_gates.load(self._owned())
 
     def event(self, workflow_id: str, event_id: int) -> bytes | None:
         """The encoded event record at this id."""

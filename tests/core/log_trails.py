@@ -38,6 +38,12 @@ class Trail:
             assert record.at_ms < record.deadline_ms <= record.attempt_deadline_ms
             self.grant, self.lease = record.grant, record
             return
+        if kind is r.RetriedNow:
+            assert self.lease is None
+            assert not self.ended
+            assert record.at_ms < self.due_ms, "it was due"
+            self.due_ms = record.at_ms
+            return
         if kind is r.ActivityRedriven:
             assert self.ended == "ActivityDeadLettered"
             assert record.generation == self.generation + 1

@@ -8,6 +8,7 @@ from perdure.core.chain import GENESIS
 from perdure.core.change import Change
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import scoped
+from perdure.core.gates import Gate
 from perdure.core.records import (
     EVENT_TYPES,
     ActivityDeadLettered,
@@ -33,6 +34,7 @@ class FastStore:
         self.records: dict[str, list[tuple[int, Record]]] = {}
         self.closed: set[str] = set()
         self.dead: set[str] = set()  # Workflows that have had a dead letter.
+        self.gates_set: dict[tuple[str, str], Gate] = {}
         self.epoch = 0
         self.newest = 0  # The newest commit's number.
 
@@ -57,7 +59,10 @@ class FastStore:
         )
         body = self._append(row)
         records, n = self.records, change.n
+        self.gates_set |= {(gate.kind, gate.name): gate for gate in change.gates}
         for group in body.groups:
+            if not group.workflow_id:
+                continue  # Of gates.
             known = records.get(group.workflow_id)
             if known is None:
                 known = records[group.workflow_id] = []
@@ -99,6 +104,10 @@ class FastStore:
             ):
                 return record
         return None
+
+    def gates(self) -> list[Gate]:
+        """Every gate that was ever set."""
+        return list(self.gates_set.values())
 
     def requested_event(self, workflow_id: str, request_id: str) -> Record | None:
         """The event made by the operator's command with this request id, or None."""
