@@ -313,7 +313,9 @@ class History(Mailbox):
         # First to whom somebody waits for: a new workflow for the scheduler, else its worker.
         starts = change is not None and bool(change.started)
         if change is not None and starts:
-            self._publish(batch, change, now_ms, self._loans.send_first_tasks(batch))
+            self._publish(
+                batch, change, now_ms, self._loans.send_first_tasks(batch, self._ledger.is_held)
+            )
             reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)

@@ -88,8 +88,13 @@ class Loans:
         loan.used = max(loan.used, message.used)
         return None if loan.used < loan.up_to else Lent(session, loan.used, loan.up_to)
 
-    def send_first_tasks(self, batch: Batch) -> list[Lent]:
-        """Of the workflows that `batch`, which is durable, has started: what is to be told."""
+    def send_first_tasks(
+        self, batch: Batch, is_held: Callable[[Execution], bool] = lambda _: False
+    ) -> list[Lent]:
+        """Of the workflows that `batch`, which is durable, has started: what is to be told.
+
+        What `is_held` is sent to nobody.
+        """
         change = batch.change
         if change is None or not change.started or not self._loans:
             return []
@@ -100,7 +105,8 @@ class Loans:
                 bodies[event.workflow_id] = event.body
         for execution in change.started:
             body = bodies.get(execution.workflow_id, b"")
-            session = self._take(execution) if 0 < len(body) <= INLINE_BYTES else None
+            may_go = 0 < len(body) <= INLINE_BYTES and not is_held(execution)
+            session = self._take(execution) if may_go else None
             if session is not None:
                 task = _first_task(execution, body, batch.n)
                 chosen.setdefault(session, []).append(task)

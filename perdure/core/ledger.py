@@ -113,6 +113,10 @@ class Ledger:
                 self._executions[workflow_id] = found
         return found
 
+    def is_held(self, execution: Execution) -> bool:
+        """Whether an operator holds the tasks of this workflow back."""
+        return self._gates.hold(execution)
+
     def judge(self, commands: Iterable[Command], now_ms: int) -> Batch:
         """All that follows from `commands`, in this order, at `now_ms`.
 
@@ -198,7 +202,7 @@ class Ledger:
         try:
             execution = self.execution(workflow_id)
             facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
-            is_held = execution is not None and self._gates.hold(execution)
+            is_held = execution is not None and self.is_held(execution)
             fits = not is_held and execution is not None and foresees(execution, command, facts)
         except Exception as problem:
             if problem is self._unread:
