@@ -2,7 +2,8 @@
 
 The worker process installs it once. It acts only while a workflow's loop runs on the calling
 thread; elsewhere it costs one look at a thread's own variable. Imports and logging pass through.
-Functions that were imported by name before, and `datetime.now`, are out of its reach.
+Functions that were imported by name before, and `datetime.now`, are out of its reach: for those
+see perdure.worker.suspects.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from types import FrameType, ModuleType
+from collections.abc import Callable, Mapping
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn, Protocol
 
 # What is called by these may look at the clock or open a file: no workflow depends on that.
 PASSED_THROUGH = frozenset(
-    {"importlib", "logging", "structlog", "traceback", "linecache", "warnings"}
+    {"importlib", "logging", "structlog", "traceback", "linecache", "warnings", "zoneinfo"}
 )
 LOOP_MODULE = "perdure.worker.loop"
 
@@ -59,15 +60,24 @@ def current() -> Guarded | None:
     return _running.loop
 
 
-_CLOCK = "use workflow.now_ms()"
+CLOCK = "use workflow.now_ms()"
 _SLEEP = "use `await asyncio.sleep(…)` or `await workflow.sleep_ms(…)`"
 _CHANCE = "use workflow.random()"
 _UUID = "use workflow.uuid4()"
 _ACTIVITY = "do it in an activity"
+_ENVIRONMENT = "it is the whole worker's: hand the value on as an argument"
+
+_FILES = (
+    *("open", "listdir", "scandir", "stat", "lstat", "access", "mkdir", "rmdir", "remove"),
+    *("unlink", "rename", "replace", "link", "symlink", "truncate", "chmod", "utime", "pipe"),
+)
+_PROCESSES = ("system", "fork", "forkpty", "posix_spawn", "posix_spawnp", "kill", "killpg")
+_NAMES = ("getaddrinfo", "gethostbyname", "gethostbyaddr", "getnameinfo")
 
 _PLACES: list[tuple[Any, str, str]] = [
-    *((time, name, _CLOCK) for name in ("time", "time_ns", "monotonic", "monotonic_ns")),
-    *((time, name, _CLOCK) for name in ("perf_counter", "perf_counter_ns")),
+    *((time, name, CLOCK) for name in ("time", "time_ns", "monotonic", "monotonic_ns")),
+    *((time, name, CLOCK) for name in ("perf_counter", "perf_counter_ns", "process_time")),
+    *((time, name, CLOCK) for name in ("localtime", "gmtime", "ctime", "asctime", "strftime")),
     (time, "sleep", _SLEEP),
     # The module's functions are methods of one hidden generator; a generator of one's own is fine.
     *(
@@ -79,14 +89,25 @@ _PLACES: list[tuple[Any, str, str]] = [
     (uuid, "uuid1", _UUID),
     (uuid, "uuid4", _UUID),
     (os, "urandom", _CHANCE),
-    (os, "system", _ACTIVITY),
+    (os, "getrandom", _CHANCE),
+    *((os, name, _ACTIVITY) for name in (*_FILES, *_PROCESSES)),
+    (type(os.environ), "__setitem__", _ENVIRONMENT),
+    (type(os.environ), "__delitem__", _ENVIRONMENT),
+    (os, "putenv", _ENVIRONMENT),
+    (os, "unsetenv", _ENVIRONMENT),
     (threading.Thread, "start", _ACTIVITY),
     (builtins, "open", _ACTIVITY),
     (io, "open", _ACTIVITY),
     (socket.socket, "__init__", _ACTIVITY),
+    *((socket, name, _ACTIVITY) for name in _NAMES),
     (subprocess.Popen, "__init__", _ACTIVITY),
 ]
+# Of an instant that is given these are no clocks: from so many arguments on.
+_GIVEN_FROM = {"localtime": 1, "gmtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
 _originals: list[tuple[Any, str, Any]] = []
+# What is stopped, by the original, for whoever got hold of that: (what it is, what to use instead).
+_known: dict[Any, tuple[str, str]] = {}
+_known_codes: dict[CodeType, tuple[str, str]] = {}
 
 
 def install() -> None:
@@ -94,13 +115,27 @@ def install() -> None:
     if _originals:
         return
     for place, name, advice in _PLACES:
-        original = getattr(place, name)
+        original = getattr(place, name, None)
+        if original is None:
+            continue  # This platform does not have it.
         _originals.append((place, name, original))
-        where = place.__name__
-        if not isinstance(place, ModuleType):
-            where = f"{place.__module__}.{where}"
-        what = "open()" if name == "open" else f"{where}.{name}".removesuffix(".__init__")
+        what = _what(place, name)
+        if name not in _GIVEN_FROM and isinstance(place, ModuleType):
+            _known[original] = (what, advice)
+            if isinstance(original, FunctionType):
+                _known_codes[original.__code__] = (what, advice)
         setattr(place, name, _guarded(original, what, advice))
+
+
+def _what(place: Any, name: str) -> str:
+    if place is builtins or place is io:
+        return "open()"
+    if place is type(os.environ):
+        return "changing os.environ"
+    where = place.__name__
+    if not isinstance(place, ModuleType):
+        where = f"{place.__module__}.{where}"
+    return f"{where}.{name}".removesuffix(".__init__")
 
 
 def uninstall() -> None:
@@ -108,21 +143,41 @@ def uninstall() -> None:
     while _originals:
         place, name, original = _originals.pop()
         setattr(place, name, original)
+    _known.clear()
+    _known_codes.clear()
+
+
+def originals() -> Mapping[Any, tuple[str, str]]:
+    """The functions that are stopped, with what each is and what to use instead."""
+    return _known
+
+
+def original_codes() -> Mapping[CodeType, tuple[str, str]]:
+    """The same by their code, of those that are written in Python."""
+    return _known_codes
 
 
 def _guarded(original: Callable[..., Any], what: str, advice: str) -> Callable[..., Any]:
+    given_from = _GIVEN_FROM.get(getattr(original, "__name__", ""))
+
     @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        loop = _running.loop
-        if loop is not None and not _is_passed_through():
-            loop.violate(f"{what} in a workflow would not replay: {advice}")
+        if _running.loop is not None and (given_from is None or len(args) < given_from):
+            refuse(what, advice, sys._getframe(1))
         return original(*args, **kwargs)
 
     return guarded
 
 
-def _is_passed_through() -> bool:
-    frame: FrameType | None = sys._getframe(2)
+def refuse(what: str, advice: str, frame: FrameType) -> None:
+    """Stop the workflow code that runs on this thread in `frame`, if any does."""
+    loop = _running.loop
+    if loop is not None and not _is_passed_through(frame):
+        loop.violate(f"{what} in a workflow would not replay: {advice}")
+
+
+def _is_passed_through(inner: FrameType) -> bool:
+    frame: FrameType | None = inner
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module == LOOP_MODULE:

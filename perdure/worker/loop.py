@@ -20,13 +20,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from perdure.errors import InvalidArgument
-from perdure.worker import guard, ordered
+from perdure.worker import guard, ordered, suspects
 from perdure.worker.conditions import Conditions
+from perdure.worker.lines import author_line
+from perdure.worker.loop_parts import LoopFuture, LoopHandle, LoopTask, LoopTimer, awaited, end
 from perdure.worker.no_world import NoWorld
 from perdure.workflow import NonDeterminism
 
 DURATION_MS_MAX = 2**53 - 1
-CLOSE_TRIES_MAX = 100
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -49,74 +50,6 @@ class Timers(Protocol):
         """The workflow no longer waits for this timer."""
 
 
-class _Task(asyncio.Task[Result]):
-    """A task with a place in the order of creation, and later one in that of completion."""
-
-    __slots__ = ("_rank", "finished")
-
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, Result],
-        *,
-        loop: asyncio.AbstractEventLoop,
-        name: str,
-        context: contextvars.Context | None,
-        rank: int,
-    ) -> None:
-        self._rank = rank
-        self.finished: int | None = None
-        super().__init__(coro, loop=loop, name=name, context=context)
-        # Its loop holds it to its end: it goes only with the whole workflow, which is no fault.
-        self._log_destroy_pending = False
-
-    def __hash__(self) -> int:
-        return self._rank
-
-
-class _Future(asyncio.Future[Any]):
-    __slots__ = ("_rank",)
-
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, rank: int) -> None:
-        self._rank = rank
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self._rank
-
-
-class _Handle(asyncio.Handle):
-    """As asyncio's, without its debugging."""
-
-    __slots__ = ()
-    _callback: Callable[..., Any]
-    _context: contextvars.Context
-
-    def __init__(
-        self,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-
-
-class _Timer(asyncio.TimerHandle):
-    """A durable timer, or with the id 0 a callback that is due at once."""
-
-    __slots__ = ("timer_id",)
-    _callback: Callable[..., Any]
-    _context: contextvars.Context
-    _scheduled: bool
-    timer_id: int
-
-
 class Loop(NoWorld):
     """One workflow's event loop. `perdure_runtime` is what perdure.workflow talks to."""
 
@@ -127,13 +60,14 @@ class Loop(NoWorld):
         # What was raised into the code from outside, and is not the code's own.
         self.escaped: BaseException | None = None
         self.is_closing = False
+        self.watched = False  # Whether every call is looked at: see perdure.worker.suspects.
         self.read_only = ""  # Whose code runs, where it may schedule nothing.
         self.conditions = Conditions()
         self._timers_kept: Any = timers
-        self._ready: deque[_Handle | _Timer] = deque()
-        self._timers: dict[int, _Timer] = {}
+        self._ready: deque[LoopHandle | LoopTimer] = deque()
+        self._timers: dict[int, LoopTimer] = {}
         self._timer_count = 0
-        self._tasks: dict[_Task[Any], None] = {}
+        self._tasks: dict[LoopTask[Any], None] = {}
         self._task_count = 0
         self._finished_count = 0
         self._halted = False
@@ -155,6 +89,9 @@ class Loop(NoWorld):
         outer_guard = guard.enter(self)
         asyncio._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        outer_profile = sys.getprofile()
+        if self.watched:
+            sys.setprofile(suspects.watch)
         try:
             while ready and not self._halted:
                 self._run_ready(ready)
@@ -162,11 +99,13 @@ class Loop(NoWorld):
                     with self.reading("the predicate of wait_condition"):
                         self.conditions.look()
         finally:
+            if self.watched:
+                sys.setprofile(outer_profile)
             sys.set_asyncgen_hooks(*outer_hooks)
             asyncio._set_running_loop(outer_loop)
             guard.leave(outer_guard)
 
-    def _run_ready(self, ready: deque[_Handle | _Timer]) -> None:
+    def _run_ready(self, ready: deque[LoopHandle | LoopTimer]) -> None:
         while ready and not self._halted:
             handle = ready.popleft()
             if handle._cancelled:
@@ -248,8 +187,9 @@ class Loop(NoWorld):
         return self._finished_count
 
     def violate(self, message: str) -> NoReturn:
-        """Stop code that can't be replayed; remembered, in case the code swallows it."""
-        violation = NonDeterminism(message)
+        """Stop code that can't be replayed, naming its line; remembered if the code swallows it."""
+        where = author_line(sys._getframe(1))
+        violation = NonDeterminism(f"{message}, at {where}" if where else message, where=where)
         if self.violation is None and not self.is_closing:
             self.violation = violation
         raise violation
@@ -276,7 +216,7 @@ class Loop(NoWorld):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)
                     while tasks:
-                        _end(tasks.pop(0))
+                        end(tasks.pop(0))
             finally:
                 asyncio._set_running_loop(outer_loop)
                 guard.leave(outer_guard)
@@ -286,7 +226,7 @@ class Loop(NoWorld):
         self.perdure_runtime = self._timers_kept = None
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
-        assert isinstance(task, _Task)
+        assert isinstance(task, LoopTask)
         task.finished = self.next_finished()
         self._tasks.pop(task, None)
         problem = task._exception
@@ -306,7 +246,7 @@ class Loop(NoWorld):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run `callback` after all that is ready now."""
-        handle = _Handle(callback, args, self, context)
+        handle = LoopHandle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -322,7 +262,7 @@ class Loop(NoWorld):
             raise Evicted
         duration_ms = _duration_ms(delay)
         when = (self.now_ms + duration_ms) / 1000
-        timer = _Timer(when, callback, args, self, context)
+        timer = LoopTimer(when, callback, args, self, context)
         if duration_ms == 0:
             timer.timer_id = 0
             self._ready.append(timer)
@@ -345,7 +285,7 @@ class Loop(NoWorld):
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        assert isinstance(handle, _Timer)
+        assert isinstance(handle, LoopTimer)
         if handle._scheduled and not self.is_closing:
             handle._scheduled = False
             del self._timers[handle.timer_id]
@@ -357,7 +297,7 @@ class Loop(NoWorld):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a place in the order of creation."""
-        return _Future(loop=self, rank=self.next_rank())
+        return LoopFuture(loop=self, rank=self.next_rank())
 
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Have `coroutine`, which raises nothing that is of interest, run as the first task.
@@ -366,7 +306,7 @@ class Loop(NoWorld):
         """
         context = contextvars.Context()
         self._task_count += 1
-        task = _Task(coroutine, loop=self, name=name, context=context, rank=self.next_rank())
+        task = LoopTask(coroutine, loop=self, name=name, context=context, rank=self.next_rank())
         self._tasks[task] = None
         return task
 
@@ -380,7 +320,7 @@ class Loop(NoWorld):
     ) -> asyncio.Task[Result]:
         """A task that runs `coro`; an activity's handle is taken too."""
         if isinstance(coro, asyncio.Future):
-            coro = _awaited(coro)
+            coro = awaited(coro)
         elif not asyncio.iscoroutine(coro):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         if self.is_closing:
@@ -388,7 +328,7 @@ class Loop(NoWorld):
             raise Evicted
         self._task_count += 1
         label = f"Task-{self._task_count}" if name is None else str(name)
-        task = _Task(coro, loop=self, name=label, context=context, rank=self.next_rank())
+        task = LoopTask(coro, loop=self, name=label, context=context, rank=self.next_rank())
         self._tasks[task] = None
         task.add_done_callback(self._forget)
         return task
@@ -428,19 +368,3 @@ def _duration_ms(delay: float) -> int:
     if not delay * 1000 <= DURATION_MS_MAX:  # NaN and infinity too.
         raise InvalidArgument(f"a timer can't last {delay} seconds", field="delay")
     return math.ceil(round(delay * 1000, 2))
-
-
-async def _awaited(future: asyncio.Future[Result]) -> Result:
-    return await future
-
-
-def _end(task: _Task[Any]) -> None:
-    """Close the task's coroutine, however it clings to life."""
-    coroutine: Any = task.get_coro()
-    for _ in range(CLOSE_TRIES_MAX):
-        if getattr(coroutine, "cr_frame", None) is None:
-            return
-        try:
-            coroutine.close()
-        except BaseException as problem:  # noqa: BLE001 - what its `finally` does no longer counts
-            _log.debug("a workflow let go of raised %r", problem)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import CodeType
 
 from perdure.core import commands, records
+from perdure.worker.lines import line_of
 from perdure.workflow import NonDeterminism
 
 
@@ -61,7 +62,7 @@ def between(
     if issued is not None:
         step, code, instruction = issued
         got = _command(step)
-        where = "" if code is None else f"{code.co_filename}:{_line(code, instruction)}"
+        where = "" if code is None else f"{code.co_filename}:{line_of(code, instruction)}"
     message = f"the code does not agree with history: expected {expected}, got {got}"
     if where:
         message += f" at {where}"
@@ -125,11 +126,3 @@ def _command(step: commands.Step) -> str:
             return f"{kind} of {step.update_id!r}"
         case _:
             return kind
-
-
-def _line(code: CodeType, instruction: int) -> int:
-    """The line of an instruction; worked out only when it is shown."""
-    for start, end, line in code.co_lines():
-        if start <= instruction < end and line is not None:
-            return line
-    return code.co_firstlineno

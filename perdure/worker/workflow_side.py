@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NoReturn
 
 from perdure import activity, values, workflow
@@ -20,7 +20,8 @@ from perdure.core.bounds import DEFAULT
 from perdure.core.ids import of_execution
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.policy import RetryPolicy
-from perdure.worker import endings
+from perdure.worker import endings, suspects
+from perdure.worker.lines import author_frame
 from perdure.worker.loop import Evicted, Loop
 from perdure.worker.messages import Messages
 from perdure.worker.notes import Known, Notes
@@ -31,14 +32,6 @@ from perdure.workflow.failing import Continue
 _DEFAULT_RETRY = RetryPolicy()
 _GRACE_MS = records.ActivityOptions(_DEFAULT_RETRY).grace_ms
 _NOTHING_SAID = activity.Options()
-# Frames of these folders are not where a workflow's author issued a command.
-_INTERNAL = tuple(
-    (file or "").rpartition("/")[0] + "/"
-    for file in (__file__, workflow.__file__, asyncio.__file__)
-)
-# What the loop itself runs, a timer for instance, has no line of the author's.
-_EDGE = Loop.run_until_idle.__code__
-
 BYTES_SUGGEST = DEFAULT.history_bytes_max // 12
 _ENDS = (Exception, asyncio.CancelledError, SystemExit, Continue)
 
@@ -74,6 +67,7 @@ class WorkflowSide:
         self._random_ids: _random.Random | None = None
         # Abstract to the type checker only: what it refuses is set by name.
         self.loop = Loop(self, workflow_id)  # type: ignore[abstract]
+        self.loop.watched = suspects.is_suspect(definition.function)
 
     # --- commands ---------------------------------------------------------------
     def issue(self, step: commands.Step, code: CodeType | None = None, at: int = 0) -> None:
@@ -85,9 +79,7 @@ class WorkflowSide:
 
     def issue_here(self, step: commands.Step) -> None:
         """Add a command of the line of the author's code that runs now."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
-            frame = None if frame.f_code is _EDGE else frame.f_back
+        frame = author_frame(sys._getframe(2))
         if frame is None:
             self.issue(step)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import io
 import logging
 import os
@@ -11,13 +12,19 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
+import zoneinfo
+from pathlib import Path
+from random import randint
+from time import monotonic
+from uuid import uuid4
 
 import pytest
 
-from perdure import workflow
+from perdure import activity, workflow
 from perdure.worker import guard
 
 
@@ -33,6 +40,10 @@ USES = {
     "time.time": (lambda: time.time(), "workflow.now_ms"),
     "time.monotonic": (lambda: time.monotonic(), "workflow.now_ms"),
     "time.sleep": (lambda: time.sleep(0), "asyncio.sleep"),
+    "time.localtime": (lambda: time.localtime(), "workflow.now_ms"),
+    "time.strftime": (lambda: time.strftime("%H"), "workflow.now_ms"),
+    "datetime.now": (lambda: datetime.datetime.now(tz=datetime.UTC), "workflow.now_ms"),
+    "time.time ": (lambda: datetime.date.today(), "workflow.now_ms"),  # noqa: DTZ011
     "random.random": (lambda: random.random(), "workflow.random"),
     "random.shuffle": (lambda: random.shuffle([]), "workflow.random"),
     "random._urandom": (lambda: secrets.token_hex(), "workflow.random"),
@@ -40,6 +51,11 @@ USES = {
     "uuid.uuid4": (lambda: uuid.uuid4(), "workflow.uuid4"),
     "os.urandom": (lambda: os.urandom(1), "workflow.random"),
     "Thread.start": (lambda: threading.Thread(target=print).start(), "activity"),
+    "os.stat": (lambda: Path("there").exists(), "activity"),
+    "os.mkdir": (lambda: tempfile.mkdtemp(), "activity"),
+    "os.listdir": (lambda: os.listdir("."), "activity"),
+    "changing os.environ": (lambda: os.environ.update(A="1"), "argument"),
+    "socket.getaddrinfo": (lambda: socket.getaddrinfo("localhost", 1), "activity"),
     "open()": (lambda: open(os.devnull), "activity"),  # noqa: SIM115
     "socket.socket": (lambda: socket.socket(), "activity"),
     "subprocess.Popen": (lambda: subprocess.run(["true"], check=False), "activity"),
@@ -57,6 +73,71 @@ def test_what_would_not_replay_is_stopped_and_says_what_to_use_instead(history, 
         history(flow).run()
     assert what in str(raised.value)
     assert instead in str(raised.value)
+    assert "test_guard.py:" in str(raised.value)
+
+
+def test_what_was_imported_by_name_before_the_guards_is_stopped_too(history):
+    async def clock():
+        return monotonic()
+
+    async def chance():
+        return _throws_dice()
+
+    async def ids():
+        return _Maker().make()
+
+    for flow, what in ((clock, "time.monotonic"), (chance, "random"), (ids, "uuid.uuid4")):
+        with pytest.raises(workflow.NonDeterminism, match=what):
+            history(flow).run()
+
+
+def _throws_dice():
+    return randint(1, 6)
+
+
+class _Maker:
+    def make(self):
+        return uuid4()
+
+
+def test_the_time_past_the_guards_is_stopped_only_where_it_is_asked_for(history):
+    async def flow(early):
+        at = datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
+        if not early:
+            datetime.datetime.now(tz=datetime.UTC)
+        return [at.year, time.gmtime(0).tm_year, time.strftime("%Y", time.gmtime(0))]
+
+    assert history(flow, True).run().result == [2026, 1970, "1970"]
+    with pytest.raises(workflow.NonDeterminism, match=r"datetime\.now"):
+        history(flow, False).run()
+    assert sys.getprofile() is None
+
+
+def test_in_a_side_effect_the_time_can_be_asked_for(history):
+    async def flow():
+        return workflow.side_effect(lambda: datetime.datetime.now(tz=datetime.UTC).year)
+
+    assert history(flow).run().result >= 2026
+
+
+def test_only_code_that_may_ask_for_the_time_past_the_guards_is_watched(history):
+    async def plain():
+        await workflow.execute_activity(asks_the_time)
+
+    async def asking():
+        return _asks()
+
+    assert history(plain).replayer.loop.watched is False
+    assert history(asking).replayer.loop.watched is True
+
+
+@activity.define
+def asks_the_time():
+    return _asks()
+
+
+def _asks():
+    return datetime.datetime.now(tz=datetime.UTC)
 
 
 def test_code_that_swallows_the_error_fails_its_task_all_the_same(history):
