@@ -26,6 +26,7 @@ from perdure.core.change import Change
 from perdure.core.commands import (
     CompleteActivity,
     CompleteWorkflowTask,
+    DetachLease,
     Done,
     EndLease,
     ExpireLease,
@@ -83,6 +84,7 @@ EXIT_STORE_BEHIND = 6
 WORKER_COMMANDS = (
     CompleteActivity,
     FailActivity,
+    DetachLease,
     ReleaseActivity,
     CompleteWorkflowTask,
     FailWorkflowTask,

@@ -17,6 +17,7 @@ from perdure.core.commands import (
     AnyCommand,
     CompleteActivity,
     CompleteWorkflowTask,
+    DetachLease,
     FailActivity,
     FailWorkflowTask,
     FireTimer,
@@ -28,7 +29,7 @@ from perdure.core.commands import (
 )
 from perdure.core.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 from perdure.core.facts import Jitter
-from perdure.core.ids import seal
+from perdure.core.ids import Session, seal
 from perdure.core.lease_table import LeaseTable
 from perdure.core.ledger import Ledger
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
@@ -56,6 +57,9 @@ class Core:
 
     A `store` that another one has filled is gone on with, as after a restart.
     """
+
+    # Of the worker that `run_activities` stands for. None: its leases end by report or deadline.
+    session: Session | None = None
 
     def __init__(
         self,
@@ -263,7 +267,9 @@ class Core:
                 return entry
         return None
 
-    def _grant(self, entry: Entry, worker_id: str, poll_id: str | None) -> bool:
+    def _grant(
+        self, entry: Entry, worker_id: str, poll_id: str | None, session: Session | None = None
+    ) -> bool:
         held = entry.activity
         command = GrantLease(
             entry.work.workflow_id,
@@ -272,7 +278,7 @@ class Core:
             held.grant + 1,
             held.attempt,
             worker_id,
-            None,
+            session,
             poll_id,
         )
         return not isinstance(self.ask(command), Refusal)
@@ -287,7 +293,8 @@ class Core:
         ran = 0
         for entry in self._queues.ready_activities(None, self.now_ms()):
             if entry.activity.activity_type in self.activities:
-                ran += self._grant(entry, WORKER_ID, None) and self._run_activity(entry)
+                granted = self._grant(entry, WORKER_ID, None, self.session)
+                ran += granted and self._run_activity(entry)
         return ran
 
     def _run_activity(self, entry: Entry) -> bool:
@@ -317,6 +324,8 @@ class Core:
             self.ask(FailActivity(token, outcome))
         elif outcome is not None:
             self.ask(CompleteActivity(token, outcome))
+        elif self.session is not None:
+            self.ask(DetachLease(token))
         return True
 
     def input_of(self, workflow_id: str, held: Activity) -> Payload | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import activity, values, workflow
 from perdure.core.commands import AnyAnswer, AnyCommand, EndLease, StartWorkflow
-from perdure.core.ids import Address
+from perdure.core.ids import Address, Session
 from perdure.core.open_work import Entry
 from perdure.core.records import Payload
 from perdure.failures import BAD_INPUT
@@ -49,6 +49,8 @@ class Plan:
 
 class _Watched(Core):
     """An engine that says what it does."""
+
+    session = Session("gateway.verify", 1)
 
     def __init__(self, recorder: Recorder, registry: Registry, store: KeptStore) -> None:
         self.clock = ManualClock()
@@ -100,7 +102,7 @@ class _Watched(Core):
     def _leased(self) -> Iterator[Address]:
         for execution in self.reader.open_state()[1]:
             for held in execution.activities.values():
-                if held.lease is not None:
+                if held.lease is not None and held.lease.session is not None:
                     yield Address(
                         execution.workflow_id, held.activity_id, held.generation, held.grant
                     )

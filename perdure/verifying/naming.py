@@ -7,6 +7,7 @@ from perdure.core.commands import (
     CompleteActivity,
     CompleteWorkflow,
     CompleteWorkflowTask,
+    DetachLease,
     EndLease,
     FailActivity,
     FailWorkflow,
@@ -44,6 +45,8 @@ def described(command: AnyCommand, running: Who) -> Named:
             return f"the report of {running} (done)", StepKind.ENDS, running
         case FailActivity(failure=failure):
             return f"the report of {running} ({failure.type})", StepKind.ENDS, running
+        case DetachLease():
+            return f"that {running} is left open", StepKind.ENDS, running
         case RecordHeartbeat():
             return f"a heartbeat of {running},", StepKind.COMMIT, running
         case EndLease(address=address, reason=reason):

@@ -38,7 +38,6 @@ class State(Enum):
 
     WAITING = auto()
     RUNNING = auto()
-    LATER = auto()  # The function left it open: somebody else reports.
     ENDING = auto()  # It is over; its workflow runs on before both are reported.
     REPORTED = auto()  # Waits for history's answer.
     FENCED = auto()  # Lost by our own clock; waits until the node says so too.
@@ -154,7 +153,9 @@ class Activities:
                 if not self._follow(held, outcome, now_ms):
                     self._report(held, commands.CompleteActivity(token, outcome), now_ms)
             case None:
-                held.state = State.LATER
+                # Whoever has the token reports; until history knows that, it is ours.
+                details, beat = held.attempt.beats.unacknowledged()
+                self._report(held, commands.DetachLease(token, details, beat), now_ms)
         self._start_waiting()
 
     def _follow(self, held: Held, result: Payload, now_ms: int) -> bool:

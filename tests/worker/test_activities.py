@@ -16,6 +16,7 @@ from perdure import activity, values
 from perdure.core import limits, links
 from perdure.core.commands import (
     CompleteActivity,
+    DetachLease,
     Done,
     FailActivity,
     Refusal,
@@ -114,6 +115,13 @@ async def starts_a_task_that_exits() -> str:
 
 
 @activity.define
+def beats_and_leaves() -> None:
+    activity.record_heartbeat("question 1")
+    activity.record_heartbeat("question 2")
+    raise activity.CompleteLater
+
+
+@activity.define
 def returns(what: str) -> object:
     return {"later": activity.CompleteLater, "object": object(), "large": b"x" * 3_000_000}[what]
 
@@ -140,6 +148,7 @@ ALL = (
     raises,
     raises_async,
     starts_a_task_that_exits,
+    beats_and_leaves,
     returns,
     forks,
 )
@@ -215,16 +224,24 @@ def test_a_task_that_exits_does_not_end_the_loop_of_the_others(node, task):
 
 
 @pytest.mark.parametrize(("kind", "arg"), [("raises", "CompleteLater"), ("returns", "later")])
-def test_an_attempt_that_is_left_open_stays_held_until_the_node_says_it_is_over(
+def test_an_attempt_that_is_left_open_is_held_until_history_knows_that_it_is_nobodys(
     node, task, kind, arg
 ):
     node.worker(activities=ALL, slots=1)
     node.say(task("t1", kind, arg), task("t2", "double", 1))
     assert node.command(CompleteActivity, Done()).token == "t2"
     node.sync(lambda sync: sync.tokens == ("t1",))
-    node.say(links.CancelTask("t1", "stale"))
+    assert node.command(DetachLease, Done()).token == "t1"
     node.sync(lambda sync: sync.tokens == ())
     assert node.commands(FailActivity) == []
+
+
+def test_what_was_recorded_last_goes_with_the_attempt_that_is_left_open(node, task):
+    node.worker(activities=ALL)
+    node.say(task("t1", "beats_and_leaves"))
+    command = node.command(DetachLease, Done())
+    assert values.decode(command.details) == "question 2"
+    assert command.beat > 0
 
 
 @pytest.mark.parametrize(("how", "code"), [("return", 0), ("exit", 7), ("raise", 1)])
