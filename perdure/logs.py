@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -9,11 +10,23 @@ import structlog
 
 from perdure.streams import LossyWriter
 
+LEVEL_VARIABLE = "PERDURE_LOG_LEVEL"
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def level() -> str:
+    """The least level that is logged, as the environment says. Raises ValueError."""
+    given = os.environ.get(LEVEL_VARIABLE, "info")
+    if given not in LEVELS:
+        raise ValueError(f"{LEVEL_VARIABLE} is {given!r:.80}, not one of {', '.join(LEVELS)}")
+    return given
+
 
 def configure(json: bool) -> None:
-    """Set up logging for this process.
+    """Set up logging for this process, whose children inherit the level with the environment.
 
-    `json`: one object a line; else aligned and, on a terminal, in colour.
+    `json`: one object a line; else aligned and, on a terminal, in colour. Raises ValueError where
+    the environment names a level that there is not; commands have `output.check_log_level` first.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -34,7 +47,7 @@ def configure(json: bool) -> None:
         ]
     structlog.configure(
         processors=[*shared, *tail],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        wrapper_class=structlog.make_filtering_bound_logger(level()),
         # A line leaves in one write: the processes of a node share their standard error.
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,

@@ -120,9 +120,13 @@ COVERAGE: dict[int, Coverage] = {
     44: Coverage("no orphans", (NOWHERE,), "tests/process; every drill at its end"),
     45: Coverage("restart intensity", (NOWHERE,), "tests/supervisors"),
     46: Coverage("bounded", (NOWHERE,), "tests/process; drill storm; soaks"),
-    47: Coverage("no anonymous change", (NOWHERE,), "comes with authentication"),
+    47: Coverage(
+        "no anonymous change",
+        (NOWHERE,),
+        "in part, by tests/process: requests and workers are named; principals come with keys",
+    ),
     48: Coverage("bad input is inert", (NOWHERE,), "tests/process of the raw wire"),
-    49: Coverage("no leaks", (NOWHERE,), "tests of the log filter"),
+    49: Coverage("no leaks", (NOWHERE,), "tests/process, with canaries, of logs and refusals"),
 }
 
 

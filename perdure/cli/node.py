@@ -93,6 +93,7 @@ def up(
     from supervisors.root import run_node
 
     protect_streams()
+    output.check_log_level()
     with output.reported():
         settings = configuration.load(config, Path.cwd())
     node = settings.node

@@ -72,6 +72,16 @@ def fail(message: str, exit_code: int) -> typer.Exit:
     return typer.Exit(exit_code)
 
 
+def check_log_level() -> None:
+    """Ends the command where the environment names a level of the log that there is not."""
+    from perdure import logs
+
+    try:
+        logs.level()
+    except ValueError as problem:
+        raise fail(str(problem), USAGE) from None
+
+
 @contextmanager
 def reported(*, no_node: str = "") -> Iterator[None]:
     """Turns an error of the library into its line and its exit code. `no_node` is said where nobody

@@ -59,6 +59,7 @@ def worker(
     from perdure.worker.main import run_external
 
     protect_streams()
+    output.check_log_level()
     with output.reported():
         for name in queue or ():
             check_name(f"queue {name!r:.80}", name)

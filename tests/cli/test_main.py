@@ -167,3 +167,13 @@ def test_help_loads_nothing_of_the_application_and_is_quick(nowhere):
         assert done.stderr == "[]\n"
     # The promise is 0.3 s on an idle machine; tests share theirs.
     assert min(took) < 1.0
+
+
+def test_a_level_of_the_log_that_there_is_not_stops_up_before_it_makes_anything(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERDURE_LOG_LEVEL", "loud")
+    assert run(["up", "--app", "shop"]) == 2
+    assert "PERDURE_LOG_LEVEL is 'loud'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
