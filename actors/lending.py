@@ -137,8 +137,9 @@ class Loans:
 
 
 def _is_plain(execution: Execution) -> bool:
-    """Whether its first task is all that there is of it."""
-    return execution.is_open and execution.more is None and execution.last_event_id == 1
+    """Whether its first task is all that there is of it, and is due."""
+    is_first = execution.is_open and execution.last_event_id == 1 and not execution.task_due_ms
+    return is_first and execution.more is None
 
 
 def _first_task(execution: Execution, started: bytes, n: int) -> WorkflowTask:

@@ -16,6 +16,7 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import INLINE_BYTES
 from perdure.core.links import Lend, Lent, WorkflowTask, pack_session
 from perdure.core.records import ActivityOptions
+from perdure.core.start import StartTerms
 from perdure.policy import RetryPolicy
 from perdure.store.memory import MemoryStore
 
@@ -146,3 +147,11 @@ def test_a_timer_can_not_wait(around):
     assert not around.waits(
         around.commit(c.CompleteWorkflowTask("w", 0, 0, 1, (c.StartTimer(1, 10),)))
     )
+
+
+def test_a_workflow_that_starts_later_is_left_to_the_scheduler(around):
+    around.loans.hear(LENT)
+    terms = StartTerms(delay_ms=1_000)
+    batch = around.commit(c.StartWorkflow("w", "T", "default", None, None, b"", terms))
+    assert around.loans.send_first_tasks(batch) == []
+    assert not around.waits(batch)
