@@ -22,6 +22,7 @@ from actors.lending import Loans, may_wait
 from actors.mailbox import Mailbox, run
 from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
+from perdure.core.bounds import Bounds
 from perdure.core.change import Change
 from perdure.core.commands import (
     CompleteActivity,
@@ -170,6 +171,7 @@ class History(Mailbox):
             draw=host.draws(options.get("seed")),
             dlq_after_attempts=options.get("dlq_after_attempts") or 5,
             ready=self._writer.ready_count(),
+            bounds=Bounds(**options.get("bounds", {})),
             began_ms=opened.base_ms + host.boottime_ms(),
         )
         self._writer.retain(
@@ -310,6 +312,8 @@ class History(Mailbox):
         if batch.aside:
             self._set_aside(batch.aside, now_ms)
         self._ledger.committed(batch)
+        for workflow_id in batch.long:
+            self.log.warning(LogName.HISTORY_LONG, workflow_id=workflow_id)
         reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
         change = batch.change
         # First to whom somebody waits for: a new workflow for the scheduler, else its worker.

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.limits import (
     AUDIT_MS,
     AUDIT_MS_MIN,
@@ -37,6 +38,7 @@ Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
 RetentionMs = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 AuditMs = Annotated[int, msgspec.Meta(ge=AUDIT_MS_MIN, le=INTEGER_MAX)]
 ReserveBytes = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+Bound = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 Module = Annotated[str, msgspec.Meta(min_length=1)]
 Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}$")]
 
@@ -53,10 +55,25 @@ class Durable(msgspec.Struct, frozen=True, kw_only=True):
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """[limits]: with less than `reserve_bytes` free on the disk of its data, a node refuses new
-    work; what it has goes on.
+    work; what it has goes on. The others bound what one workflow may have (perdure.core.bounds).
     """
 
     reserve_bytes: ReserveBytes = RESERVE_BYTES
+    pending_activities: Bound = DEFAULT.pending_activities
+    pending_children: Bound = DEFAULT.pending_children
+    pending_signals: Bound = DEFAULT.pending_signals
+    open_updates: Bound = DEFAULT.open_updates
+    search_attributes: Bound = DEFAULT.search_attributes
+    history_events_warn: Bound = DEFAULT.history_events_warn
+    history_events_max: Bound = DEFAULT.history_events_max
+    history_bytes_max: Bound = DEFAULT.history_bytes_max
+
+    def bounds(self) -> Bounds:
+        """Those that history keeps to."""
+        known = {
+            name: getattr(self, name) for name in self.__struct_fields__ if name != "reserve_bytes"
+        }
+        return Bounds(**known)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

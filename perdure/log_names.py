@@ -44,6 +44,7 @@ class LogName(StrEnum):
 
     # --- the work itself ----------------------------------------------------
     WORKFLOW_FAILED = "workflow.failed"
+    HISTORY_LONG = "workflow.history_long"  # It has limits.history_events_warn events.
     ACTIVITY_DEAD_LETTERED = "activity.dead_lettered"
     ACTIVITY_REDRIVEN = "activity.redriven"
 

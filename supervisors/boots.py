@@ -8,6 +8,7 @@ import os
 import secrets
 from typing import Any
 
+import msgspec
 from msgspec import msgpack
 
 from perdure.core import links
@@ -79,5 +80,6 @@ class Boots:
             return {"quarantine_max": config.workers}
         if spec.id == links.HISTORY:
             names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms", "reserve_bytes")
-            return {name: getattr(config, name) for name in names}
+            bounds = msgspec.structs.asdict(config.bounds)
+            return {**{name: getattr(config, name) for name in names}, "bounds": bounds}
         return {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
@@ -30,7 +31,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
     workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
-    work.
+    work; `bounds`: how much one workflow may have.
     """
 
     data_dir: str = ".perdure"
@@ -44,6 +45,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int = RETENTION_MS
     audit_ms: int = AUDIT_MS
     reserve_bytes: int = RESERVE_BYTES
+    bounds: Bounds = DEFAULT
     seed: int | None = None
     grace_ms: int = 5_000
     queues: tuple[str, ...] = ("default",)

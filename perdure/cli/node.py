@@ -117,6 +117,7 @@ def up(
         retention_ms=settings.durable.retention_ms,
         audit_ms=settings.durable.audit_ms,
         reserve_bytes=settings.limits.reserve_bytes,
+        bounds=settings.limits.bounds(),
         seed=seed,
         grace_ms=grace_ms,
     )

@@ -33,6 +33,10 @@ class Source(Protocol):
         """The event made by the operator's command with this request id, or None."""
         ...
 
+    def history_bytes(self, workflow_id: str) -> int:
+        """How many bytes the stored events of this execution have."""
+        ...
+
     def newest_run(self, workflow_id: str) -> int:
         """How many runs the workflow of this id has had; 0: it was never started."""
         ...
@@ -63,3 +67,5 @@ class Batch(msgspec.Struct):
     aside: list[Aside]
     dead_letters: bool = False  # Whether it may change what is dead.
     records: Mapping[str, Sequence[Record]] = {}  # All of them, by workflow.
+    # Executions whose history has just grown past the bound that its operator is told of.
+    long: Sequence[str] = ()

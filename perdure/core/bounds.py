@@ -15,7 +15,8 @@ class Bounds(msgspec.Struct, frozen=True):
     pending_signals: int = 10_000  # And updates, that no workflow task has read yet.
     open_updates: int = 100
     search_attributes: int = 20
-    # From here on a workflow is told to continue as new, …
+    # From here on a workflow is told to continue as new (not to be set: a replay must be told the
+    # same as the first run), …
     history_events_suggest: int = 4_096
     # … its operator is warned, …
     history_events_warn: int = 10_000

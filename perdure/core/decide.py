@@ -149,10 +149,28 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
     more = execution.more
     if steps.ending is not None and more is not None and more.last_message_id > command.consumed:
         return Decision((_failed_task(execution, "unread", None, facts),), UNREAD)
+    if steps.ending is None and steps.records:
+        text = beyond(execution, len(steps.records), facts)
+        if text:
+            failure = engine_failure("HistoryLimit", text)
+            failed = _failed_task(execution, "history_limit", failure, facts)
+            return Decision((failed,), Refusal("FAILED_PRECONDITION", text))
     records.extend(steps.records)
     if steps.then or (steps.ending is not None and more is not None):
         return Decision(tuple(records), Done(), steps.follow_ons())
     return Decision(tuple(records), Done())
+
+
+def beyond(execution: Execution, more: int, facts: Facts) -> str:
+    """Why a history may not grow by `more` events; empty where it may."""
+    bounds = facts.bounds
+    if execution.last_event_id + more > bounds.history_events_max:
+        what = f"limits.history_events_max: it has {execution.last_event_id} events"
+    elif facts.history_bytes > bounds.history_bytes_max:
+        what = f"limits.history_bytes_max: it has {facts.history_bytes} bytes"
+    else:
+        return ""
+    return f"{what}; the workflow goes no further unless it ends or continues as new"
 
 
 def _fail_task(execution: Execution, command: FailWorkflowTask, facts: Facts) -> Decision:

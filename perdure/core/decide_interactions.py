@@ -184,6 +184,9 @@ def _closed_or_full(execution: Execution, facts: Facts) -> Decision | None:
     if execution.last_event_id >= bounds.history_events_max:
         text = f"limits.history_events_max: its history has {execution.last_event_id} events"
         return refuse("RESOURCE_EXHAUSTED", text)
+    if facts.history_bytes > bounds.history_bytes_max:
+        text = f"limits.history_bytes_max: its history has {facts.history_bytes} bytes"
+        return refuse("RESOURCE_EXHAUSTED", text)
     return None
 
 

@@ -30,6 +30,7 @@ class Draft:
         self.gates: dict[tuple[str, str], Gate] = {}
         self.aside: list[Aside] = []
         self.dead_letters = False
+        self.long: list[str] = []
         self.then: deque[FollowOn] = deque()
         self.is_following = False  # What is judged follows from what was decided already.
 

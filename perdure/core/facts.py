@@ -38,6 +38,7 @@ class Facts(msgspec.Struct, frozen=True):
     bounds: Bounds = DEFAULT
     rules: Rules = NO_RULES
     is_paused: Callable[[str, str], bool] = lambda _, __: False
+    history_bytes: int = 0  # Of all events of the execution at hand.
 
 
 class FollowOn(msgspec.Struct, frozen=True, gc=False):

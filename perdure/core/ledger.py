@@ -101,6 +101,7 @@ class Ledger:
         self._rules = rules
         self._gates = Gates(source.gates())
         self._executions: dict[str, Execution] = {}
+        self._sizes: dict[str, int] = {}  # Bytes of the histories of those.
         self._unread: Exception | None = None  # Why the source could not be read.
 
     def execution(self, workflow_id: str) -> Execution | None:
@@ -111,6 +112,7 @@ class Ledger:
             # What has ended is not kept: it only goes on by being removed, by the store.
             if found is not None and found.is_open:
                 self._executions[workflow_id] = found
+                self._sizes[workflow_id] = self._read(self._source.history_bytes, workflow_id)
         return found
 
     def is_held(self, execution: Execution) -> bool:
@@ -135,7 +137,14 @@ class Ledger:
             raise Unfit(f"a batch of {len(answers)} commands: {cause}") from cause
         n = self.n if change is None else change.n
         return Batch(
-            n, change, answers, draft.closings, draft.aside, draft.dead_letters, draft.groups
+            n,
+            change,
+            answers,
+            draft.closings,
+            draft.aside,
+            draft.dead_letters,
+            draft.groups,
+            draft.long,
         )
 
     def forget(self, ready: int) -> None:
@@ -144,6 +153,7 @@ class Ledger:
         """
         self._executions.clear()
         self._gates = Gates(self._source.gates())
+        self._sizes.clear()
         self.ready = ready
 
     def set_aside(self, command: Command) -> Batch:
@@ -159,8 +169,11 @@ class Ledger:
             self._last_hash = batch.change.hash
         for workflow_id in batch.closings:
             self._executions.pop(workflow_id, None)
+            self._sizes.pop(workflow_id, None)
         while len(self._executions) > EXECUTIONS_KEPT:
-            del self._executions[next(iter(self._executions))]
+            oldest = next(iter(self._executions))
+            del self._executions[oldest]
+            self._sizes.pop(oldest, None)
 
     # --- one command --------------------------------------------------------
     def _judge_one(self, draft: Draft, command: Command, now_ms: int) -> AnyAnswer:
@@ -293,6 +306,7 @@ class Ledger:
             bounds=self._bounds,
             rules=self._rules,
             is_paused=self._gates.hold_activity,
+            history_bytes=self._sizes.get(workflow_id, 0),
         )
         return decide(self.execution(workflow_id), command, facts)
 
@@ -370,6 +384,12 @@ class Ledger:
         draft.dead_letters |= bool(open_before)
         draft.timers.update(timers_before)
         draft.events += events
+        if events:
+            size = sum([len(event.body) for event in events])
+            self._sizes[workflow_id] = self._sizes.get(workflow_id, 0) + size
+            warn = self._bounds.history_events_warn
+            if execution.last_event_id >= warn > events[0].event_id - 1:
+                draft.long.append(workflow_id)
         group = draft.groups.get(workflow_id)
         if group is None:
             draft.groups[workflow_id] = group = []

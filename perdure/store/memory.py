@@ -246,6 +246,13 @@ class MemoryWriter:
             raw = store.event(workflow_id, event_id)
         return None if raw is None else decode_event(raw)
 
+    def history_bytes(self, workflow_id: str) -> int:
+        """How many bytes the stored events of this execution have."""
+        store = self._owned()
+        with store.lock:
+            stored = store.executions.get(workflow_id)
+            return 0 if stored is None else sum(len(one.body) for one in stored.events.values())
+
     def newest_run(self, workflow_id: str) -> int:
         """How many runs the workflow of this id has had; 0: it was never started."""
         store = self._owned()

@@ -168,6 +168,10 @@ class Writer(Protocol):
         """The event that an operator's command with this request id made, decoded, or None."""
         ...
 
+    def history_bytes(self, workflow_id: str) -> int:
+        """How many bytes the stored events of this execution have."""
+        ...
+
     def newest_run(self, workflow_id: str) -> int:
         """How many runs the workflow of this id has had; 0: it was never started."""
         ...

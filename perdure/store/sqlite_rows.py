@@ -153,6 +153,14 @@ def load_newest_run(connection: apsw.Connection, workflow_id: str) -> int:
     return newest_run(lambda one: find_seq(connection, one) is not None, workflow_id)
 
 
+def load_history_bytes(connection: apsw.Connection, workflow_id: str) -> int:
+    """How many bytes the events of this execution have."""
+    size: int = connection.execute(
+        f"SELECT ifnull(sum(length(body)), 0) FROM events WHERE seq = {_SEQ}", (workflow_id,)
+    ).get
+    return size
+
+
 def load_last_seq(connection: apsw.Connection) -> int:
     """The number of the newest execution, or 0."""
     seq: int = connection.execute("SELECT ifnull(max(seq), 0) FROM executions").get

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.config import Config, Durable, Node, load, nearest, parse
+from perdure.core.bounds import Bounds
 from perdure.errors import InvalidArgument
 
 
@@ -14,6 +15,14 @@ def test_without_a_file_there_are_the_defaults(tmp_path):
 def test_perdure_toml_is_read_from_the_directory(tmp_path):
     (tmp_path / "perdure.toml").write_text("[durable]\ndlq_after_attempts = 7\n")
     assert load(None, tmp_path).durable.dlq_after_attempts == 7
+
+
+def test_every_bound_of_a_workflow_but_the_advice_to_continue_as_new_can_be_set():
+    fixed = {"history_events_suggest"}  # A replay must be told what the first run was told.
+    names = set(Bounds.__struct_fields__) - fixed
+    text = "[limits]\n" + "".join(f"{name} = 7\n" for name in sorted(names))
+    assert parse(text, "perdure.toml").limits.bounds() == Bounds(**dict.fromkeys(names, 7))
+    assert Config().limits.bounds() == Bounds()
 
 
 def test_pyproject_is_read_where_there_is_no_perdure_toml(tmp_path):
