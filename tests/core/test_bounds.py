@@ -1,4 +1,4 @@
-"""What one workflow may have of anything: refused or parked by the name of the bound, never ended."""
+"""What one workflow may have of anything: refused or parked by the bound's name, never ended."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_bytes_of_a_history_are_bounded_too_whoever_counted_them(reopened: b
 def test_the_operator_is_told_once_when_a_history_grows_long() -> None:
     rig = begun(history_events_warn=4)
     told = []
-    for number in range(1, 6):
+    for _ in range(5):
         rig.ask(c.SignalWorkflow("w", "s", None))
         told.append(list(rig.batches[-1].long))
     assert told == [[], [], ["w"], [], []]
