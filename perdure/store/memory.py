@@ -19,7 +19,7 @@ from perdure.core.gates import Gate
 from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
-from perdure.store import rules
+from perdure.store import leaps, rules
 from perdure.store.memory_changes import Stored, apply, check, decode_activity
 from perdure.store.protocol import (
     AsideRow,
@@ -44,6 +44,7 @@ class MemoryStore:
         self.key = os.urandom(rules.KEY_BYTES)
         self.epoch = 0
         self.boot: rules.Boot | None = None
+        self.leaps: leaps.Leaps = ()
         self.base: tuple[int, bytes] = (0, GENESIS)  # The log begins after this commit.
         self.log: list[CommitRow] = []  # Commit n stands at n - 1 - base.
         self.executions: dict[str, Stored] = {}  # In the order of their starts.
@@ -94,23 +95,30 @@ class MemoryStore:
         event = None if stored is None or event_id is None else stored.events.get(event_id)
         return None if event is None else event.body
 
-    def remove(self, before_ms: int, limit: int) -> int:
-        """Leave tombstones of what closed up to `before_ms`, the oldest first; how many."""
+    def remove(self, keep_ms: int, now_ms: int, limit: int) -> int:
+        """Leave tombstones of what closed `keep_ms` ago, the oldest first; how many."""
         count = 0
-        while count < limit and self.closed and self.closed[0].closed_ms <= before_ms:
+        while (
+            count < limit
+            and self.closed
+            and self._is_over(self.closed[0].closed_ms, keep_ms, now_ms)
+        ):
             self.closed.popleft().bury()
             count += 1
         return count
 
-    def prune(self, before_ms: int, limit: int) -> int:
-        """Take commits up to `before_ms` from the front, but for the newest; how many."""
-        count = 0
-        while count < min(limit, len(self.log) - 1) and self.log[count].at_ms <= before_ms:
+    def prune(self, keep_ms: int, now_ms: int, limit: int) -> int:
+        """Take commits of `keep_ms` ago from the front, but for the newest; how many."""
+        count, most = 0, min(limit, len(self.log) - 1)
+        while count < most and self._is_over(self.log[count].at_ms, keep_ms, now_ms):
             count += 1
         if count:
             self.base = (self.log[count - 1].n, self.log[count - 1].hash)
             del self.log[:count]
         return count
+
+    def _is_over(self, from_ms: int, keep_ms: int, now_ms: int) -> bool:
+        return leaps.due_ms(self.leaps, from_ms, keep_ms) <= now_ms
 
     def load(self, workflow_id: str) -> Execution | None:
         """The execution with what is open in it; None: never started."""
@@ -136,7 +144,9 @@ class MemoryWriter:
         with store.lock:
             newest = store.newest()
             base_ms = rules.base_ms(newest, store.boot, wall_ms, boot_id, boot_ms)
-            row = rules.epoch_commit(newest, base_ms + boot_ms, incarnation)
+            now_ms, same = base_ms + boot_ms, rules.is_same_boot(store.boot, boot_id)
+            store.leaps = leaps.grown(store.leaps, newest.at_ms, now_ms, is_same_boot=same)
+            row = rules.epoch_commit(newest, now_ms, incarnation)
             store.log.append(row)
             store.epoch = self._epoch = row.epoch
             store.boot = rules.Boot(boot_id, base_ms)
@@ -214,9 +224,9 @@ class MemoryWriter:
     def _tidy(self, now_ms: int, workflows: int, commits: int) -> int:
         count, keeps = 0, self._retention
         if keeps.retention_ms is not None and workflows:
-            count += self._store.remove(now_ms - keeps.retention_ms, workflows)
+            count += self._store.remove(keeps.retention_ms, now_ms, workflows)
         if keeps.audit_ms is not None:
-            count += self._store.prune(now_ms - keeps.audit_ms, commits)
+            count += self._store.prune(keeps.audit_ms, now_ms, commits)
         return count
 
     def maybe_checkpoint(self, *, idle: bool = False) -> None:

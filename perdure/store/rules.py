@@ -47,10 +47,15 @@ def base_ms(newest: Newest, earlier: Boot | None, wall_ms: int, boot_id: str, bo
     says; in another, and where the boot has no name, the clock starts at the larger of the last
     commit's instant and the wall clock.
     """
-    if earlier is not None and boot_id and earlier.boot_id == boot_id:
+    if earlier is not None and is_same_boot(earlier, boot_id):
         # Boot time itself may be shifted, in a container with its own time namespace.
         return max(earlier.base_ms, newest.at_ms - boot_ms)
     return max(newest.at_ms, wall_ms) - boot_ms
+
+
+def is_same_boot(earlier: Boot | None, boot_id: str) -> bool:
+    """Whether the machine has been up since the epoch of `earlier` began."""
+    return earlier is not None and bool(boot_id) and earlier.boot_id == boot_id
 
 
 def epoch_commit(newest: Newest, at_ms: int, incarnation: str) -> CommitRow:

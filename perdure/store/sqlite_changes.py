@@ -10,7 +10,7 @@ import msgspec
 from perdure.core.change import Change
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import sqlite_gates, sqlite_rows
+from perdure.store import leaps, sqlite_gates, sqlite_rows
 from perdure.store.protocol import CommitRow, StoreError
 
 SEQS_KEPT = 200_000
@@ -78,6 +78,14 @@ class Seqs(dict[str, int]):
 def write_row(connection: apsw.Connection, row: CommitRow) -> None:
     """A commit's own row, for one that changes nothing else."""
     connection.execute(_INSERT_COMMIT, msgspec.structs.astuple(row))
+
+
+def write_leaps(connection: apsw.Connection, grown: leaps.Leaps) -> None:
+    """What the clock has leapt over, in the transaction of the epoch that it leapt to."""
+    connection.execute(
+        "INSERT INTO meta VALUES ('leaps', ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+        (leaps.encode(grown),),
+    )
 
 
 def is_contradiction(cause: Exception) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from perdure.core.state import Status
+from perdure.store import leaps
 from perdure.store.retention import TIDY_EVENTS, Retention
 
 NEWEST_AGAIN_MS = 60_000
@@ -30,9 +31,12 @@ _OLDEST_COMMITS = "SELECT n, at_ms, hash FROM commits ORDER BY n LIMIT ?"
 class Tidying:
     """Knows when something is due to go, so that asking costs nothing while nothing is."""
 
-    def __init__(self, connection: apsw.Connection, retention: Retention) -> None:
+    def __init__(
+        self, connection: apsw.Connection, retention: Retention, leaps: leaps.Leaps
+    ) -> None:
         self._connection = connection
         self._retention = retention
+        self._leaps = leaps
         # When the oldest of each is due; None: not known, to be looked up.
         self._removal_ms: int | None = None
         self._prune_ms: int | None = None
@@ -53,8 +57,9 @@ class Tidying:
         found: list[Any] = self._connection.execute(OLDEST_CLOSED, (limit + 1,)).fetchall()
         events = removed = 0
         for seq, closed_ms, last_event_id in found:
-            if closed_ms + keep_ms > now_ms or removed == limit or events > TIDY_EVENTS:
-                self._removal_ms = closed_ms + keep_ms
+            due_ms = leaps.due_ms(self._leaps, closed_ms, keep_ms)
+            if due_ms > now_ms or removed == limit or events > TIDY_EVENTS:
+                self._removal_ms = due_ms
                 return removed
             self._connection.execute("DELETE FROM events WHERE seq = ?", (seq,))
             self._connection.execute(_BURY, (seq,))
@@ -71,14 +76,15 @@ class Tidying:
             return 0
         # One more than may go: the newest stays, and who is first then says when it is due.
         found: list[Any] = self._connection.execute(_OLDEST_COMMITS, (limit + 1,)).fetchall()
-        old = [row for row in found[:-1] if row[1] + keep_ms <= now_ms]
+        due = [leaps.due_ms(self._leaps, at_ms, keep_ms) for _, at_ms, _ in found]
+        old = [row for row, due_ms in zip(found[:-1], due, strict=False) if due_ms <= now_ms]
         if old:
             n, _, link = old[-1]
             self._connection.execute("DELETE FROM commits WHERE n <= ?", (n,))
             self._connection.executemany(
                 "UPDATE meta SET value = ? WHERE name = ?", [(n, "base_n"), (link, "base_hash")]
             )
-        self._prune_ms = found[len(old)][1] + keep_ms
+        self._prune_ms = due[len(old)]
         if len(found) <= limit and len(old) == len(found) - 1:
             # Only the newest is left, which may be over its time until another follows it.
             self._prune_ms = max(self._prune_ms, now_ms + min(keep_ms, NEWEST_AGAIN_MS))

@@ -13,6 +13,7 @@ from perdure.core.more import More
 from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
+from perdure.store import leaps
 from perdure.store.protocol import CommitRow
 from perdure.store.rules import Boot, Newest, newest_run
 
@@ -299,6 +300,12 @@ def load_boot(connection: apsw.Connection) -> Boot | None:
         "SELECT boot_id, base_ms FROM epochs ORDER BY epoch DESC LIMIT 1"
     ).fetchone()
     return None if row is None else Boot(*row)
+
+
+def load_leaps(connection: apsw.Connection) -> leaps.Leaps:
+    """What the clock has leapt over."""
+    raw = connection.execute("SELECT value FROM meta WHERE name = 'leaps'").get
+    return leaps.decode(raw)
 
 
 def load_base(connection: apsw.Connection) -> tuple[int, bytes]:

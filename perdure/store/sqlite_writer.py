@@ -14,6 +14,7 @@ from perdure.core.records import Record
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
 from perdure.store import (
+    leaps,
     rules,
     sqlite_asides,
     sqlite_changes,
@@ -63,6 +64,7 @@ class SqliteWriter(WriteAheadLog):
         self._connection: apsw.Connection | None = None
         self._seqs: sqlite_changes.Seqs
         self._epoch = 0
+        self._leaps: leaps.Leaps = ()
         self._is_over = False
 
     def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
@@ -199,7 +201,7 @@ class SqliteWriter(WriteAheadLog):
 
     def retain(self, retention: Retention) -> None:
         """Keep closed workflows and old commits so long; without it, for ever."""
-        self._tidying = Tidying(self._owned(), retention)
+        self._tidying = Tidying(self._owned(), retention, self._leaps)
 
     def tidy(self, now_ms: int) -> bool:
         """Take away a part of what is over its time, with a commit of the database's own; whether
@@ -306,6 +308,12 @@ class SqliteWriter(WriteAheadLog):
         earlier = sqlite_rows.load_boot(connection)
         base_ms = rules.base_ms(newest, earlier, wall_ms, boot_id, boot_ms)
         now_ms = base_ms + boot_ms
+        self._leaps = sqlite_rows.load_leaps(connection)
+        same = rules.is_same_boot(earlier, boot_id)
+        grown = leaps.grown(self._leaps, newest.at_ms, now_ms, is_same_boot=same)
+        if grown != self._leaps:
+            self._leaps = grown
+            sqlite_changes.write_leaps(connection, grown)
         row = rules.epoch_commit(newest, now_ms, incarnation)
         connection.execute(
             "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?)",
@@ -316,7 +324,7 @@ class SqliteWriter(WriteAheadLog):
         reached(CrashPoint.STORE_EPOCH_WRITTEN_NOT_COMMITTED)
         connection.execute("COMMIT")
         self._seqs = sqlite_changes.Seqs(connection)
-        self._tidying = Tidying(connection, Retention())
+        self._tidying = Tidying(connection, Retention(), self._leaps)
         return Opened(row.epoch, row.n, row.hash, base_ms, key, row.stall_ms), row
 
     def _check_end(

@@ -11,6 +11,7 @@ from perdure.core.chain import GENESIS, next_hash
 from perdure.core.state import Status
 from perdure.store.protocol import EpochLost, Retention, StoreError, WorkflowFilter
 from tests.contract.conftest import (
+    BOOT_MS,
     WALL_MS,
     Line,
     completed_event,
@@ -240,3 +241,74 @@ def test_a_pruned_store_opens_with_the_number_that_follows(store):
     again = Line(store, "history.2")
     assert (again.opened.epoch, again.opened.n) == (2, at.n + 1)
     assert store.reader().commits(0, 10)[-1].previous_hash == at.hash
+
+
+# --- a clock that leaps ----------------------------------------------------------
+DAY_MS = 86_400_000
+YEARS_MS = 3_650 * DAY_MS
+
+
+def boot(store, at: Line, later_ms: int, boot_id: str, **keeps: Any) -> Line:
+    """Another boot of the machine, whose wall clock says that so much has passed."""
+    at.writer.close()
+    found = Line(store, wall_ms=at.now_ms + later_ms, boot_id=boot_id)
+    found.writer.retain(Retention(**keeps))
+    return found
+
+
+def test_a_boot_with_a_clock_that_is_years_ahead_removes_nothing(store):
+    at = line(store, 7 * DAY_MS)
+    start(at, "w")
+    close(at, "w")
+    at = boot(store, at, YEARS_MS, "another", retention_ms=7 * DAY_MS)
+    assert at.writer.tidy(at.now_ms) is False
+    at.now_ms += 6 * DAY_MS - 1
+    assert at.writer.tidy(at.now_ms) is False
+    at.now_ms += 1  # With the one day of the leap that counts.
+    assert at.writer.tidy(at.now_ms) is True
+    assert removed(store) == ["w"]
+
+
+def test_the_leap_is_remembered_over_further_boots(store):
+    at = line(store, 7 * DAY_MS)
+    start(at, "w")
+    close(at, "w")
+    at = boot(store, at, YEARS_MS, "another", retention_ms=7 * DAY_MS)
+    start(at, "v")
+    close(at, "v")
+    at = boot(store, at, 2 * YEARS_MS, "a third", retention_ms=7 * DAY_MS)
+    at.now_ms += 5 * DAY_MS
+    assert at.writer.tidy(at.now_ms) is True
+    assert removed(store) == ["w"]
+    at.now_ms += DAY_MS
+    assert at.writer.tidy(at.now_ms) is True
+    assert sorted(removed(store)) == ["v", "w"]
+
+
+def test_a_day_between_two_boots_counts(store):
+    at = line(store, DAY_MS)
+    start(at, "w")
+    close(at, "w")
+    at = boot(store, at, DAY_MS, "another", retention_ms=DAY_MS)
+    assert at.writer.tidy(at.now_ms) is True
+
+
+def test_all_time_within_one_boot_counts(store):
+    at = line(store, 7 * DAY_MS)
+    start(at, "w")
+    close(at, "w")
+    at.writer.close()
+    at = Line(store, boot_ms=BOOT_MS + 7 * DAY_MS)
+    at.writer.retain(Retention(7 * DAY_MS))
+    assert at.writer.tidy(at.now_ms) is True
+
+
+def test_commits_of_before_a_leap_are_not_pruned_for_it(store):
+    at = line(store, None, 3 * DAY_MS)
+    start(at, "w")
+    n = at.n
+    at = boot(store, at, YEARS_MS, "another", audit_ms=3 * DAY_MS)
+    assert at.writer.tidy(at.now_ms) is False
+    at.now_ms += 2 * DAY_MS
+    assert at.writer.tidy(at.now_ms) is True
+    assert store.reader().base()[0] >= n
