@@ -137,11 +137,10 @@ class SimWriter:
         self._disk = disk
         self._inner = inner
         self._process = process
-        for name in (
-            *("reserve", "begin", "abandon", "load", "closing_event", "event"),
-            *("requested_event", "ready_count", "retain", "tidy", "maybe_checkpoint", "close"),
-        ):
-            setattr(self, name, getattr(inner, name))
+
+    def __getattr__(self, name: str) -> Any:
+        """What has nothing to do with a failing disk is the store's own."""
+        return getattr(self._inner, name)
 
     def make_durable(self, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
         """Sync what is there, without an epoch: there is no room for one."""
