@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from chaos.drill_kit import svg
+from chaos.drill_kit import svg, words
 from chaos.drill_kit.lanes import ENDINGS, Lane, lanes, running, thinned
 from chaos.drill_kit.style import CHART, COLOURS
 from chaos.drill_kit.timeline import NODE, Fault, Timeline
@@ -161,8 +161,9 @@ def _effects(timeline: Timeline, scale: Scale, y: float) -> Iterator[str]:
         points.append((scale.x(at_ms), foot - level * unit))
     yield svg.rect(LEFT, y - 3, PLOT, EFFECTS_HEIGHT + 6, "ground", round_px=2)
     yield svg.text(LEFT - 10, y + 12, "effects", "name", anchor="end")
-    yield svg.text(LEFT - 10, y + 26, f"{count} applied", "small", anchor="end")
-    yield svg.text(LEFT - 10, y + 40, f"{len(repeats)} repeats", "small", anchor="end")
+    yield svg.text(LEFT - 10, y + 26, f"{words.number(count)} applied", "small", anchor="end")
+    again = f"{words.number(len(repeats))} repeats"
+    yield svg.text(LEFT - 10, y + 40, again, "small", anchor="end")
     area = [(float(LEFT), foot), *points, (float(LEFT + PLOT), foot)]
     yield svg.path(area, "effects", closed=True, tip=f"{count} effects applied")
     yield svg.path(points, "curve", closed=False)

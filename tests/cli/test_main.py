@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -145,6 +145,12 @@ def test_an_option_that_means_nothing_to_a_drill_is_refused_with_those_it_takes(
 
 
 @pytest.mark.process
+def cpu_s():
+    """The time that processors have spent on our children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_loads_nothing_of_the_application_and_is_quick(nowhere):
     code = (
         "import sys\nfrom perdure.cli.main import run\nrun(['wf', 'start', '--help'])\n"
@@ -154,7 +160,7 @@ def test_help_loads_nothing_of_the_application_and_is_quick(nowhere):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     took = []
     for _ in range(3):
-        began = time.perf_counter()
+        began_s = cpu_s()
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
@@ -163,10 +169,10 @@ def test_help_loads_nothing_of_the_application_and_is_quick(nowhere):
             timeout=30,
             env=environment,
         )
-        took.append(time.perf_counter() - began)
+        took.append(cpu_s() - began_s)
         assert done.stderr == "[]\n"
-    # The promise is 0.3 s on an idle machine; tests share theirs.
-    assert min(took) < 1.0
+    # The promise is 0.3 s on an idle machine; tests share theirs, so what counts is its own work.
+    assert min(took) < 0.8
 
 
 def test_a_level_of_the_log_that_there_is_not_stops_up_before_it_makes_anything(

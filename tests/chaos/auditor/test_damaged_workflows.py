@@ -265,3 +265,16 @@ def test_an_effect_was_applied_under_a_fence_that_was_over(damage):
         " (SELECT max(number) FROM perdure_deliveries WHERE key = 'w-by-hand/by-hand')"
     )
     damage.breaks(42)
+
+
+def test_rows_of_no_execution_are_told_in_one_line_however_many_they_are(damage):
+    damage.sql(
+        "CREATE TEMP TABLE strays AS SELECT events.* FROM events JOIN executions USING (seq)"
+        " WHERE workflow_id = 'w-plain'"
+    )
+    [(count,)] = damage.sql("SELECT count(*) FROM strays")
+    assert count > 2
+    damage.sql("UPDATE strays SET seq = 99999")
+    damage.sql("INSERT INTO events SELECT * FROM strays")
+    [violation] = damage.audit().violations
+    assert str(violation) == f"invariant 11, events: {count} rows belong to no execution"
