@@ -15,15 +15,20 @@ import msgspec
 from actors import gateway_reads, gateway_sockets
 from actors.asks import Asks
 from actors.gateway_clients import ClientSide
-from actors.gateway_commands import command_of, outcome_of, task_view
+from actors.gateway_commands import outcome_of, task_view, too_late
+from actors.gateway_events import Events
+from actors.gateway_queries import Queries
 from actors.gateway_requests import Kind, Open
+from actors.gateway_watches import WATCH_FROM, Watches
 from actors.gateway_workers import Workers
 from actors.host import Host
 from actors.mailbox import run
 from perdure import __version__, errors, wire
+from perdure.commanding import command_of
 from perdure.core import limits
 from perdure.core.boot import Boot
-from perdure.core.commands import AnyAnswer
+from perdure.core.commands import AnyAnswer, Refusal, Updated
+from perdure.core.ids import execution_id
 from perdure.core.links import (
     DLQ,
     GATEWAY,
@@ -42,8 +47,6 @@ from perdure.core.links import (
     SessionDead,
     Sessions,
     Unpoll,
-    Unwatch,
-    Watch,
     Welcome,
 )
 from perdure.crash_points import ARMED, CrashPoint, reached
@@ -56,10 +59,7 @@ _from_scheduler = msgspec.msgpack.Decoder(list[Polled])
 _from_lease_keeper = msgspec.msgpack.Decoder(list[Answer | Echo])
 _from_dlq = msgspec.msgpack.Decoder(list[DeadListed | Answer])
 
-# Watches share history's numbers with commands, and are told apart by this.
-WATCH_FROM = 2**40
 HELLO_AGAIN_MS = 2_000
-WATCH_AGAIN_MS = 900  # Less than what clients wait before they ask again.
 # A peer that answers nothing for so long is on its way to be replaced.
 PEER_ANSWER_MS = 10_000
 # Who waits longer asks again: the watch of one that has vanished ends.
@@ -84,7 +84,7 @@ class Gateway(ClientSide):
     def __init__(self, boot: Boot, host: Host | None = None) -> None:
         super().__init__(boot, host)
         self._asks = Asks()
-        self._watches: dict[int, Open] = {}
+        self._watches = Watches(self, lambda: self._reader)
         self._peer_open: dict[str, dict[int, Open]] = {SCHEDULER: {}, LEASE_KEEPER: {}, DLQ: {}}
         self._reader: Reader | None = None
         self._history = ""  # The incarnation that has said Welcome, while it is there.
@@ -92,6 +92,8 @@ class Gateway(ClientSide):
         self._hello_ms: int | None = None
         self._echo: Echo | None = None  # The newest that is not sent back yet.
         self._workers: Workers
+        self._queries: Queries
+        self._events = Events(self, lambda: self._reader, self._greet_again)
 
     # --- handle: beginning, end, peers ----------------------------------------
     def on_begin(self) -> None:
@@ -100,6 +102,9 @@ class Gateway(ClientSide):
             for endpoint in self.boot.public_endpoints:
                 self.open_door(endpoint)
             self._workers = Workers(self, lambda: self._reader)
+            self._queries = Queries(self, self._workers, lambda: self._reader)
+            self._workers.on_query_answer = self._queries.answered
+            self._workers.on_gone = self._queries.worker_gone
         except gateway_sockets.CannotBind as problem:
             self.fail(EXIT_REFUSED, str(problem))
         reached(CrashPoint.GATEWAY_DOORS_OPEN)
@@ -114,7 +119,21 @@ class Gateway(ClientSide):
     def _greet_history(self) -> None:
         self._hello_ms = self.now_ms() + HELLO_AGAIN_MS
         boot = self.boot
-        self.send(HISTORY, Hello(GATEWAY, boot.incarnation, boot.node, limits.PROTOCOL_VERSION))
+        follow = self._events.is_following
+        hello = Hello(
+            GATEWAY,
+            boot.incarnation,
+            boot.node,
+            limits.PROTOCOL_VERSION,
+            follow=follow,
+            patient=follow,
+        )
+        self.send(HISTORY, hello)
+
+    def _greet_again(self) -> None:
+        """What we want of history has changed."""
+        if HISTORY in self.peers:
+            self._greet_history()
 
     def on_peer_gone(self, role: str, incarnation: str) -> None:
         """What it was asked may be done or not: say so at once, clients ask again."""
@@ -123,8 +142,7 @@ class Gateway(ClientSide):
             self._history = ""
             self._hello_ms = None
             entries = [tag for _, tag in self._asks.drop_all()]
-            entries += self._watches.values()
-            self._watches.clear()
+            entries += self._watches.drop_all()
         else:
             entries = list(self._peer_open[role].values())
             self._peer_open[role].clear()
@@ -155,8 +173,8 @@ class Gateway(ClientSide):
             self._history = welcome.incarnation
             self._workers.history_changed(welcome.incarnation, welcome.epoch)
         # A hello makes history forget our watches: one that was late took those since with it.
-        for entry in self._watches.values():
-            self._watch_again(entry)
+        self._watches.again()
+        self._events.on_welcome(welcome.n)
         self.ready()
 
     # --- handle: messages of actors ---------------------------------------------
@@ -193,13 +211,13 @@ class Gateway(ClientSide):
             case Echo():
                 self._echo = message
             case _:
-                pass  # The feed is not for us.
+                self._events.on_message(message)
 
     def _answered_by_history(self, message: Answer) -> None:
         if message.commit > self._newest:
             self._newest = message.commit
         if message.n >= WATCH_FROM:
-            entry = self._watches.pop(message.n, None)
+            entry = self._watches.pop(message.n)
         else:
             found = self._asks.answered(message)
             entry = None if found is None else found[1]
@@ -209,6 +227,12 @@ class Gateway(ClientSide):
             self._settle(entry, message.answer, message.commit)
 
     def _settle(self, entry: Open, answer: AnyAnswer, commit: int) -> None:
+        next_run = self._watches.follows(entry, answer)
+        if next_run is not None:
+            self._watches.put(entry, self.next_number(), next_run)
+            return
+        if self._goes_on(entry, answer):
+            return
         try:
             ok = outcome_of(entry.request, answer)
         except PerdureError as problem:
@@ -228,19 +252,19 @@ class Gateway(ClientSide):
             # Also for what only looks: before history's first commit nothing read is sure to stay.
             raise errors.Unavailable("the node is starting")
         if entry.kind is Kind.CHANGE or entry.kind is Kind.REPORT:
-            self.send(HISTORY, self._asks.ask(command_of(request), self.now_ms(), entry))
+            command = command_of(request.form, args)
+            self.send(HISTORY, self._asks.ask(command, self.now_ms(), entry))
             if ARMED:
                 reached(CrashPoint.GATEWAY_COMMAND_ASKED_NOT_ANSWERED)
             return
         match args:
             case wire.GetResult() if args.wait_ms:
-                self._put_watch(entry, args.workflow_id)
+                first = execution_id(args.workflow_id, args.run or 1)
+                self._watches.put(entry, self.next_number(), first)
                 self.set_deadline(entry, min(args.wait_ms, RESULT_WAIT_MAX_MS))
             case wire.Ping():
                 ping = {"version": __version__, "node": self.boot.node, "now_ms": self.now_ms()}
                 self.answer(entry, ping)
-            case wire.WorkerTypes():
-                self.answer(entry, self._workers.view())
             case wire.PollActivityTask():
                 self._poll(entry, args)
             case wire.RecordHeartbeat():
@@ -253,9 +277,21 @@ class Gateway(ClientSide):
                 )
             case wire.ListDeadLetters():
                 self._ask_peer(entry, DLQ, lambda n: self._list_dead_of(n, args))
+            case wire.QueryWorkflow():
+                self._queries.ask(entry, args)
             case _:
-                offers = self._workers.offers
-                self.answer(entry, gateway_reads.look(reader, request, offers, self.now_ms()))
+                self._look(entry, reader)
+
+    def _look(self, entry: Open, reader: Reader) -> None:
+        args = entry.request.args
+        if isinstance(args, wire.ReadEvents):
+            self._events.ask(entry, args)
+            return
+        if isinstance(args, wire.WorkerTypes):
+            self.answer(entry, self._workers.view())
+            return
+        offers = self._workers.offers
+        self.answer(entry, gateway_reads.look(reader, entry.request, offers, self.now_ms()))
 
     # --- handle: each kind of question --------------------------------------------
     def _ask_peer(self, entry: Open, role: str, message_of: Any) -> None:
@@ -315,31 +351,31 @@ class Gateway(ClientSide):
             entries = [gateway_reads.whole_dead_letter(reader, it) for it in entries]
         self.answer(entry, {"dead_letters": entries, "next_page": listed.next_page})
 
-    def _put_watch(self, entry: Open, workflow_id: str) -> None:
-        entry.n = WATCH_FROM + self.next_number()
-        self._watches[entry.n] = entry
-        self._watch(entry, workflow_id)
-
-    def _watch(self, entry: Open, workflow_id: str) -> None:
-        entry.asked_ms = self.now_ms()
-        self.send(HISTORY, Watch(entry.n, workflow_id))
-
-    def _watch_again(self, entry: Open) -> None:
-        """Under the same number: history keeps one of it, and whichever answer comes will do."""
+    def _goes_on(self, entry: Open, answer: AnyAnswer) -> bool:
+        """Whether an update was accepted, and is waited for from now on."""
         args = entry.request.args
-        assert isinstance(args, wire.GetResult)
-        self._watch(entry, args.workflow_id)
+        if not isinstance(args, wire.UpdateWorkflow) or isinstance(answer, Refusal | Updated):
+            return False
+        if not args.wait_ms:
+            return False
+        self.requests.accepted(entry)
+        # History finds the run that has it.
+        self._watches.put(entry, self.next_number(), args.workflow_id, args.request_id)
+        self.set_deadline(entry, min(args.wait_ms, RESULT_WAIT_MAX_MS))
+        self.move(entry.connection)
+        return True
 
     def asked_again(self, entry: Open) -> None:
         """A watch may have got lost. Commands are sent again in their own time (asks)."""
-        is_watched = entry.kind is Kind.WATCH and entry.n in self._watches and self._history
-        # Thousands who ask again at once, always, must not keep history from answering them.
-        if is_watched and self.now_ms() - entry.asked_ms >= WATCH_AGAIN_MS:
-            self._watch_again(entry)
+        if entry.kind is Kind.WATCH and self._history:
+            self._watches.asked_again(entry)
 
     # --- handle: time -----------------------------------------------------------
     def on_drained(self, now_ms: int) -> None:
-        """What lay in the doors has been passed on: so the lease keeper may know it."""
+        """What lay in the doors has been passed on: so the lease keeper may know it. What the feed
+        brought is for those who wait for it.
+        """
+        self._events.on_drained(now_ms)
         if self._echo is not None and self.inbox.is_empty:
             self.send(LEASE_KEEPER, self._echo)
             self._echo = None
@@ -347,7 +383,12 @@ class Gateway(ClientSide):
     def next_timer_ms(self) -> int | None:
         """The earliest of: a wait that ends, a command or hello to send again, a session's end."""
         earliest = self.next_deadline_ms()
-        for due_ms in (self._asks.next_ms(), self._hello_ms, self._workers.next_ms()):
+        for due_ms in (
+            self._asks.next_ms(),
+            self._hello_ms,
+            self._workers.next_ms(),
+            self._events.next_ms(),
+        ):
             if due_ms is not None and (earliest is None or due_ms < earliest):
                 earliest = due_ms
         return earliest
@@ -359,17 +400,21 @@ class Gateway(ClientSide):
         for ask in self._asks.due(now_ms):
             self.send(HISTORY, ask)
         self._workers.on_timer(now_ms)
+        self._events.on_timer(now_ms)
         for entry in self.overdue(now_ms):
             self._time_is_up(entry)
 
     def _time_is_up(self, entry: Open) -> None:
         args = entry.request.args
-        if isinstance(args, wire.GetResult):
-            self._watches.pop(entry.n, None)
-            self.send(HISTORY, Unwatch(entry.n))
-            wait_ms = min(args.wait_ms or 0, RESULT_WAIT_MAX_MS)
-            text = f"workflow {args.workflow_id!r} has not ended within {wait_ms} ms"
-            self.refuse(entry, errors.DeadlineExceeded(text))
+        if isinstance(args, wire.GetResult | wire.UpdateWorkflow):
+            self._watches.give_up(entry)
+            self.refuse(entry, too_late(args, min(args.wait_ms or 0, RESULT_WAIT_MAX_MS)))
+            return
+        if isinstance(args, wire.ReadEvents):
+            self._events.time_is_up(entry)
+            return
+        if isinstance(args, wire.QueryWorkflow):
+            self._queries.time_is_up(entry)
             return
         if isinstance(args, wire.PollActivityTask):
             self.send(SCHEDULER, Unpoll(entry.n))

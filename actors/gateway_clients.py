@@ -89,9 +89,9 @@ class ClientSide(Mailbox):
             )
             self._transmit_to(door, identity, is_delimited, form.error(request.id, error))
             return
-        self._move(connection)
+        self.move(connection)
 
-    def _move(self, connection: Connection) -> None:
+    def move(self, connection: Connection) -> None:
         """Carry out what may go now; what is answered at once may free the next."""
         if connection.is_moving:
             return
@@ -159,7 +159,7 @@ class ClientSide(Mailbox):
         connection = entry.connection
         self._transmit_to(connection.door, connection.identity, entry.is_delimited, body)
         if connection.waiting:
-            self._move(connection)
+            self.move(connection)
 
     def _transmit_to(self, door: int, identity: bytes, is_delimited: bool, body: bytes) -> None:
         self._answers.append((self._doors[door], identity, is_delimited, body))

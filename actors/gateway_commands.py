@@ -1,74 +1,15 @@
-"""From requests to commands, from answers to what a client is told. Pure."""
+"""From answers to what a client is told. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from perdure import errors, values, wire
-from perdure.core.commands import (
-    AnyAnswer,
-    AnyCommand,
-    Closed,
-    CompleteActivity,
-    CompleteDeadLetter,
-    Deadline,
-    Done,
-    FailActivity,
-    FailDeadLetter,
-    RedriveDeadLetter,
-    Refusal,
-    Started,
-    StartWorkflow,
-    Updated,
-)
-from perdure.core.ids import idempotency_key
+from perdure import errors, wire
+from perdure.commanding import update_error
+from perdure.core.commands import AnyAnswer, Closed, Deadline, Done, Refusal, Started, Updated
+from perdure.core.ids import idempotency_key, of_execution
 from perdure.core.links import ActivityTask
 from perdure.core.state import Status
-
-
-def command_of(request: wire.Request) -> AnyCommand:
-    """What history is asked. InvalidArgument naming the field where a payload is no value."""
-    return _COMMANDS[type(request.args)](request.form, request.args)
-
-
-def _start(form: wire.Form, args: wire.StartWorkflow) -> AnyCommand:
-    payload = form.payload(args.input, "input")
-    digest = values.digest(payload, args.type, args.task_queue)
-    return StartWorkflow(
-        args.workflow_id, args.type, args.task_queue, payload, args.request_id, digest
-    )
-
-
-def _redrive(form: wire.Form, args: wire.RedriveDeadLetter) -> AnyCommand:
-    return RedriveDeadLetter(args.workflow_id, args.activity_id, args.request_id)
-
-
-def _fail_dead(form: wire.Form, args: wire.FailDeadLetter) -> AnyCommand:
-    return FailDeadLetter(args.workflow_id, args.activity_id, args.request_id)
-
-
-def _complete_dead(form: wire.Form, args: wire.CompleteDeadLetter) -> AnyCommand:
-    result = form.payload(args.result, "result")
-    return CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id)
-
-
-def _complete(form: wire.Form, args: wire.CompleteActivityTask) -> AnyCommand:
-    return CompleteActivity(args.token, form.payload(args.result, "result"))
-
-
-def _fail(form: wire.Form, args: wire.FailActivityTask) -> AnyCommand:
-    return FailActivity(args.token, args.failure.to_failure())
-
-
-_COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
-    wire.StartWorkflow: _start,
-    wire.RedriveDeadLetter: _redrive,
-    wire.FailDeadLetter: _fail_dead,
-    wire.CompleteDeadLetter: _complete_dead,
-    wire.CompleteActivityTask: _complete,
-    wire.FailActivityTask: _fail,
-}
 
 
 def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
@@ -79,17 +20,17 @@ def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
             assert isinstance(args, wire.GetResult)
             return result_of(request.form, args.workflow_id, answer)
         case Started():
-            assert isinstance(args, wire.StartWorkflow)
+            assert isinstance(args, wire.StartWorkflow | wire.UpdateWorkflow)
             return {"workflow_id": args.workflow_id, "run": answer.run}
         case Done():
             return {"state": answer.state} if isinstance(args, wire.FailActivityTask) else {}
+        case Updated():
+            return updated(request.form, args, answer)
         case Deadline():
             return {
                 "lease_deadline_ms": answer.deadline_ms,
                 "cancel_requested": answer.cancel_requested,
             }
-        case Updated():
-            raise errors.Internal("an answer to an update that nobody asked for")
         case Refusal():
             raise errors.from_code(answer.code, _message_of(args, answer))
 
@@ -116,11 +57,29 @@ def result_of(form: wire.Form, workflow_id: str, closed: Closed) -> dict[str, An
     raise errors.WorkflowFailed(text, closed.status, why)
 
 
+def updated(form: wire.Form, args: wire.Args, end: Updated) -> dict[str, Any]:
+    """The `ok` of UpdateWorkflow, or UpdateRejected or UpdateFailed with why."""
+    assert isinstance(args, wire.UpdateWorkflow)
+    if end.failure is None and not end.rejected:
+        return {"result": form.render(end.result)}
+    raise update_error(args, end)
+
+
+def too_late(args: wire.GetResult | wire.UpdateWorkflow, wait_ms: int) -> errors.DeadlineExceeded:
+    """What was waited for has not happened in time."""
+    what = f"workflow {args.workflow_id!r} has not ended"
+    if isinstance(args, wire.UpdateWorkflow):
+        what = f"the update {args.name!r} of workflow {args.workflow_id!r} is not done"
+    return errors.DeadlineExceeded(f"{what} within {wait_ms} ms")
+
+
 def task_view(form: wire.Form, task: ActivityTask) -> dict[str, Any]:
     """What a client that polls by hand is given; payloads must be resolved."""
+    workflow_id, run = of_execution(task.workflow_id)
     return {
         "token": task.token,
-        "workflow_id": task.workflow_id,
+        "workflow_id": workflow_id,
+        "run": run,
         "workflow_type": task.workflow_type,
         "activity_id": task.activity_id,
         "type": task.activity_type,

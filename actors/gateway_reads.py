@@ -9,6 +9,7 @@ import msgspec
 
 from actors.gateway_commands import result_of
 from perdure import reads, views, wire
+from perdure.core.ids import execution_id
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask, Fetch, Page
 from perdure.core.records import decode_event
@@ -23,29 +24,29 @@ def look(
 ) -> dict[str, Any]:
     """The `ok` of a request that only looks. Raises a PerdureError, NotFound among them."""
     match request.args:
-        case wire.DescribeWorkflow(workflow_id=workflow_id):
-            return reads.describe(reader, workflow_id, offers, now_ms)
+        case wire.DescribeWorkflow() as args:
+            return reads.describe(reader, args, offers, now_ms)
         case wire.GetHistory() as args:
             return reads.history(reader, args)
-        case wire.GetResult(workflow_id=workflow_id):
-            return result(reader, request.form, workflow_id)
+        case wire.GetResult() as args:
+            return result(reader, request.form, args)
         case wire.ListWorkflows() as args:
             return reads.list_workflows(reader, args, now_ms)
         case _:
             raise AssertionError(f"{request.op} is not answered from the store")
 
 
-def result(reader: Reader, form: wire.Form, workflow_id: str) -> dict[str, Any]:
+def result(reader: Reader, form: wire.Form, args: wire.GetResult) -> dict[str, Any]:
     """The result of a workflow that has ended; DeadlineExceeded if it has not."""
-    execution = reads.execution(reader, workflow_id)
+    execution = reads.execution(reader, args.workflow_id, args.run)
     if execution.is_open:
-        raise DeadlineExceeded(f"workflow {workflow_id!r} has not ended yet")
-    return result_of(form, workflow_id, reads.closed(reader, execution))
+        raise DeadlineExceeded(f"workflow {args.workflow_id!r} has not ended yet")
+    return result_of(form, args.workflow_id, reads.closed(reader, execution))
 
 
 def whole_dead_letter(reader: Reader, entry: dict[str, Any]) -> dict[str, Any]:
     """An entry of the dead letters' list with what `wf dlq show` adds, where it still is one."""
-    workflow_id = entry["workflow_id"]
+    workflow_id = execution_id(entry["workflow_id"], entry["run"])
     execution = reader.execution(workflow_id)
     activity = None if execution is None else execution.activities.get(entry["activity_id"])
     if activity is None:

@@ -31,12 +31,18 @@ class Kind(Enum):
 
 _KINDS: dict[type[wire.Args], Kind] = {
     wire.StartWorkflow: Kind.CHANGE,
+    wire.SignalWorkflow: Kind.CHANGE,
+    wire.CancelWorkflow: Kind.CHANGE,
+    wire.TerminateWorkflow: Kind.CHANGE,
+    wire.UpdateWorkflow: Kind.CHANGE,
     wire.RedriveDeadLetter: Kind.CHANGE,
     wire.FailDeadLetter: Kind.CHANGE,
     wire.CompleteDeadLetter: Kind.CHANGE,
     wire.CompleteActivityTask: Kind.REPORT,
     wire.FailActivityTask: Kind.REPORT,
     wire.DescribeWorkflow: Kind.LOOK,
+    wire.QueryWorkflow: Kind.LOOK,
+    wire.ReadEvents: Kind.LOOK,
     wire.GetHistory: Kind.LOOK,
     wire.ListWorkflows: Kind.LOOK,
     wire.ListDeadLetters: Kind.LOOK,
@@ -87,6 +93,7 @@ class Open:
         "kind",
         "n",
         "request",
+        "watched",
     )
 
     def __init__(
@@ -101,6 +108,7 @@ class Open:
         self.is_done = False
         self.n = 0
         self.asked_ms = 0
+        self.watched = ("", "")  # The execution, and the update of it, if it is one.
 
 
 class Requests:
@@ -167,6 +175,14 @@ class Requests:
         if not connection.open:
             self._connections.pop((connection.door, connection.identity), None)
         return True
+
+    def accepted(self, entry: Open) -> None:
+        """The change that it asked for has been made, and what it still waits for is another thing:
+        it holds up nobody any more. Others may be free to go then.
+        """
+        if entry.kind is Kind.CHANGE and not entry.is_done:
+            entry.connection.changes -= 1
+            entry.kind = Kind.WATCH
 
     def all_open(self) -> list[Open]:
         """Every open request."""

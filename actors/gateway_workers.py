@@ -26,6 +26,7 @@ from perdure.core.links import (
     FromWorkerToGateway,
     HistoryChanged,
     Message,
+    QueryAnswer,
     RemoteWorkers,
     SessionDone,
     Sessions,
@@ -110,6 +111,8 @@ class Workers:
         self.epoch = 0
         self.unroutable = 0
         self.refused = 0
+        self.on_query_answer: Callable[[QueryAnswer], None] = lambda answer: None
+        self.on_gone: Callable[[bytes], None] = lambda head: None
         # What is served by those who are there now, each kind of worker once.
         self.offers: tuple[Offer, ...] = ()
 
@@ -148,6 +151,8 @@ class Workers:
                     self._greet(identity, message)
                 case Fetch():
                     self._fetch(identity, message)
+                case QueryAnswer():
+                    self.on_query_answer(message)
                 case WorkerBye():
                     worker = self._by_identity.get(identity)
                     # The supervisor sees the end of its own workers itself.
@@ -237,6 +242,20 @@ class Workers:
                 small.append(message)
         if small:
             self._send(worker, pack(small))
+
+    def that_have(self, workflow_type: str, queue: str) -> list[bytes]:
+        """The heads of the workers that have this type of workflow on this queue."""
+        return [
+            worker.head
+            for worker in self._by_head.values()
+            if workflow_type in worker.hello.workflow_types and queue in worker.hello.queues
+        ]
+
+    def say(self, head: bytes, message: Message) -> None:
+        """A word of ours to a worker."""
+        worker = self._by_head.get(head)
+        if worker is not None:
+            self._send(worker, pack([message]))
 
     def history_changed(self, history: str, epoch: int) -> None:
         """Every worker sends its unanswered reports again."""
@@ -338,6 +357,7 @@ class Workers:
     def _forget(self, worker: _Worker) -> None:
         self._unwatch(worker)
         self._by_head.pop(worker.head, None)
+        self.on_gone(worker.head)
         if self._by_identity.get(worker.identity) is worker:
             del self._by_identity[worker.identity]
         self._count_offers()

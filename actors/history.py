@@ -16,6 +16,7 @@ import msgspec
 from actors import history_answers
 from actors.feed import Followers
 from actors.hiring import HIRING, checked, tasks
+from actors.history_updates import UpdateWatches
 from actors.history_waiting import AGAIN_MS, Waiting, take_over, wait
 from actors.host import Host
 from actors.lending import Loans, may_wait
@@ -24,6 +25,7 @@ from perdure.core.batch import Aside, Batch, Unfit
 from perdure.core.boot import Boot
 from perdure.core.bounds import Bounds
 from perdure.core.change import Change
+from perdure.core.closings import closed
 from perdure.core.commands import (
     CompleteActivity,
     CompleteWorkflowTask,
@@ -62,6 +64,7 @@ from perdure.core.links import (
 )
 from perdure.core.records import WorkflowFailed
 from perdure.core.state import Status
+from perdure.core.update_answers import Places
 from perdure.crash_points import CrashPoint, reached
 from perdure.log_names import LogName
 from perdure.store.asides import aside_row
@@ -127,6 +130,7 @@ class History(Mailbox):
         self._new_watches: list[tuple[str, Watch]] = []
         self._watches: dict[str, list[_Watcher]] = {}
         self._watched: dict[tuple[str, int], str] = {}
+        self._updates: UpdateWatches
         self._followers = Followers(self.send)
         self._loans = Loans(self.host.transmit)
         self._beat_ms = 0
@@ -174,6 +178,9 @@ class History(Mailbox):
             bounds=Bounds(**options.get("bounds", {})),
             began_ms=opened.base_ms + host.boottime_ms(),
         )
+        ledger = self._ledger
+        places = Places(ledger.newest, ledger.execution, self._writer.requested_event)
+        self._updates = UpdateWatches(self.send, places)
         self._writer.retain(
             Retention(options.get("retention_ms", RETENTION_MS), options.get("audit_ms", AUDIT_MS))
         )
@@ -287,6 +294,7 @@ class History(Mailbox):
         if hello.role == GATEWAY:
             self._watches.clear()
             self._watched.clear()
+            self._updates.clear()
         welcome = Welcome(self.boot.incarnation, self._epoch, self._ledger.n, self.base_ms)
         self.send(sender, welcome)
 
@@ -328,6 +336,7 @@ class History(Mailbox):
             if isinstance(one.ask.command, HIRING) and type(answer) is Done:
                 for task in tasks(one.ask.command, self._ledger, now_ms):
                     self.send(one.sender, task, one.head)
+        self._updates.committed(batch)
         if batch.closings:
             self._tell_watchers(batch)
         if change is not None and not starts:
@@ -387,6 +396,9 @@ class History(Mailbox):
     # --- watches ------------------------------------------------------------
     def _look_at_watches(self) -> None:
         for sender, watch in self._new_watches:
+            if watch.update_id:
+                self._updates.put(sender, watch, self._ledger.n)
+                continue
             execution = self._ledger.execution(watch.workflow_id)
             answer = history_answers.ended(watch.workflow_id, execution, self._writer.event)
             if answer is None:
@@ -399,6 +411,8 @@ class History(Mailbox):
         self._new_watches.clear()
 
     def _unwatch(self, sender: str, n: int) -> None:
+        if self._updates.unwatch(sender, n):
+            return
         workflow_id = self._watched.pop((sender, n), None)
         if workflow_id is None:  # It may have come in this very drain.
             self._new_watches = [
@@ -420,7 +434,7 @@ class History(Mailbox):
             watchers = self._watches.pop(workflow_id, None)
             if watchers is None:
                 continue
-            answer = history_answers.closed(Status.RUNNING, record)
+            answer = closed(Status.RUNNING, record)
             for watcher in watchers:
                 del self._watched[watcher.sender, watcher.n]
                 self.send(watcher.sender, Answer(watcher.n, batch.n, answer))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perdure.core.commands import AnyAnswer, Closed, Refusal
-from perdure.core.records import Record, WorkflowCompleted, WorkflowFailed, decode_event
+from perdure.core.closings import closed
+from perdure.core.commands import AnyAnswer, Refusal
+from perdure.core.records import decode_event
 from perdure.core.state import Execution, Status
 from perdure.errors import no_workflow, removed_workflow
 
@@ -25,14 +26,3 @@ def ended(
         return None
     raw = event(workflow_id, execution.last_event_id)
     return closed(execution.status, None if raw is None else decode_event(raw))
-
-
-def closed(status: Status, record: Record | None) -> AnyAnswer:
-    """The answer to who waits for a workflow that has closed with `record`."""
-    match record:
-        case WorkflowCompleted(result=result):
-            return Closed(Status.COMPLETED.value, result, None)
-        case WorkflowFailed(failure=failure):
-            return Closed(Status.FAILED.value, None, failure)
-        case _:
-            return Closed(status.value, None, None)

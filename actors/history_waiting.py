@@ -68,6 +68,8 @@ class Waiting:
                     text = "there is no room on the node's disk: it only reads until there is"
                     answer = Refusal("RESOURCE_EXHAUSTED", text)
                     self._mailbox.send(sender, Answer(n, self.there.n, answer))
+            case Watch(update_id=update_id) if update_id:
+                self.kept.append((sender, head, message))
             case Watch(n=n, workflow_id=workflow_id):
                 execution = self._reader.execution(workflow_id)
                 found = history_answers.ended(workflow_id, execution, self._reader.event)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "Failure",
     "RetryPolicy",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "perdure.async_client",
     "Client": "perdure.client",
     "Failure": "perdure.failures",
     "RetryPolicy": "perdure.policy",

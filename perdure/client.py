@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import msgspec
 
 from perdure import wire
 from perdure.answers import Answer
-from perdure.errors import FailedPrecondition, PerdureError, Unavailable
+from perdure.errors import PerdureError, Unavailable
+from perdure.handles import AsyncWorkflowHandle, WorkflowHandle
 from perdure.link import Link
-from perdure.operations import Operations, WorkflowHandle
+from perdure.operations import Operations
 from perdure.outstanding import Round
 
-__all__ = ["AsyncClient", "Client", "WorkflowHandle"]
+__all__ = ["AsyncWorkflowHandle", "Client", "WorkflowHandle"]
 
 TIMEOUT_MS = 5_000
 WINDOW = 2_000
-ASYNC_CALLS_MAX = 64
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -139,102 +134,3 @@ class Client(Operations):
             return str(node["endpoint"])
         except (OSError, msgspec.DecodeError, LookupError, TypeError):
             return None  # No node, or one that is just starting: asked again.
-
-
-class AsyncClient:
-    """Client for asyncio: the same methods, each awaited; at most 64 calls at a time.
-
-    It belongs to the event loop that first used it; FailedPrecondition in another. A call that is
-    cancelled is no longer waited for; whether it takes effect is not known.
-    """
-
-    def __init__(
-        self,
-        endpoint: str | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        data_dir: str | Path = ".perdure",
-    ) -> None:
-        self._client = Client(endpoint, timeout_ms=timeout_ms, data_dir=data_dir)
-        self._threads = ThreadPoolExecutor(ASYNC_CALLS_MAX, thread_name_prefix="perdure-client")
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-        call = self._awaited
-        self.ping = call(self._client.ping)
-        self.result = call(self._client.result)
-        self.describe_workflow = call(self._client.describe_workflow)
-        self.history = call(self._client.history)
-        self.list_workflows = call(self._client.list_workflows)
-        self.list_dead_letters = call(self._client.list_dead_letters)
-        self.redrive_dead_letter = call(self._client.redrive_dead_letter)
-        self.fail_dead_letter = call(self._client.fail_dead_letter)
-        self.complete_dead_letter = call(self._client.complete_dead_letter)
-        self.poll_activity_task = call(self._client.poll_activity_task)
-        self.complete_activity_task = call(self._client.complete_activity_task)
-        self.fail_activity_task = call(self._client.fail_activity_task)
-        self.record_heartbeat = call(self._client.record_heartbeat)
-
-    async def start_workflow(
-        self,
-        workflow: str | Callable[..., Any],
-        *args: Any,
-        workflow_id: str,
-        request_id: str | None = None,
-        task_queue: str = "default",
-        **kwargs: Any,
-    ) -> AsyncWorkflowHandle:
-        """See Client.start_workflow."""
-        start = self._awaited(self._client.start_workflow)
-        await start(
-            workflow,
-            *args,
-            workflow_id=workflow_id,
-            request_id=request_id,
-            task_queue=task_queue,
-            **kwargs,
-        )
-        return AsyncWorkflowHandle(self, workflow_id)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the socket; calls under way raise Unavailable. Idempotent."""
-        self._client.close()
-        self._threads.shutdown(wait=False)
-
-    def _awaited(self, method: Callable[P, R]) -> Callable[P, asyncio.Future[R]]:
-        def call(*args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-            loop = asyncio.get_running_loop()
-            if self._loop is None:
-                self._loop = loop
-            elif self._loop is not loop:
-                raise FailedPrecondition("this AsyncClient is in use in another event loop")
-            return loop.run_in_executor(self._threads, lambda: method(*args, **kwargs))
-
-        return call
-
-
-class AsyncWorkflowHandle:
-    """One workflow, by its id."""
-
-    __slots__ = ("_client", "workflow_id")
-
-    def __init__(self, client: AsyncClient, workflow_id: str) -> None:
-        self._client = client
-        self.workflow_id = workflow_id
-
-    async def result(self, timeout_ms: int | None = None) -> Any:
-        """See Client.result."""
-        return await self._client.result(self.workflow_id, timeout_ms=timeout_ms)
-
-    async def describe(self) -> Answer:
-        """See Client.describe_workflow."""
-        return await self._client.describe_workflow(self.workflow_id)
-
-    async def history(self) -> list[Answer]:
-        """See Client.history."""
-        return await self._client.history(self.workflow_id)

@@ -96,6 +96,24 @@ class WorkflowFailed(PerdureError):
         self.failure = failure
 
 
+class UpdateFailed(PerdureError):
+    """The update's handler failed, or its workflow ended first: `failure` says why, if known."""
+
+    code = "UPDATE_FAILED"
+
+    def __init__(
+        self, message: str = "", failure: Failure | None = None, *, field: str | None = None
+    ) -> None:
+        super().__init__(message, field=field)
+        self.failure = failure
+
+
+class UpdateRejected(UpdateFailed):
+    """The update's validator said no: nothing has changed. `failure` is what it raised."""
+
+    code = "UPDATE_REJECTED"
+
+
 CODES: dict[str, type[PerdureError]] = {
     kind.code: kind
     for kind in (
@@ -109,6 +127,8 @@ CODES: dict[str, type[PerdureError]] = {
         DeadlineExceeded,
         Internal,
         WorkflowFailed,
+        UpdateFailed,
+        UpdateRejected,
     )
 }
 """Every code there is, with its class."""
@@ -130,8 +150,9 @@ def removed_workflow(workflow_id: str) -> NotFound:
 def from_code(code: str, message: str, **kw: Any) -> PerdureError:
     """The error that an answer with `code` stands for, ready to be raised.
 
-    `kw` are the class's own options (`field`; `status` and `failure` for WORKFLOW_FAILED). A code
-    of a newer node that this version does not know becomes Internal and is kept in the message.
+    `kw` are the class's own options (`field`; `status` and `failure` for WORKFLOW_FAILED, `failure`
+    for those of updates). A code of a newer node that this version does not know becomes Internal
+    and is kept in the message.
     """
     kind = CODES.get(code)
     if kind is None:

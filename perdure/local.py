@@ -26,6 +26,7 @@ from perdure.core.commands import (
     Refusal,
     TimeOutActivity,
     TimeOutWorkflow,
+    Updated,
 )
 from perdure.core.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 from perdure.core.facts import Jitter
@@ -35,15 +36,17 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.open_work import Entry, Work
 from perdure.core.records import Event, Payload, decode_body, decode_event
-from perdure.core.state import Activity
+from perdure.core.state import Activity, Execution
 from perdure.core.task_queues import TaskQueues
-from perdure.errors import Internal, InvalidArgument
+from perdure.core.update_answers import Places, answer_or_place
+from perdure.errors import FailedPrecondition, Internal, InvalidArgument
 from perdure.failures import Failure, failure_from_exception
 from perdure.store.memory import MemoryStore
 from perdure.store.retention import Retention
 from perdure.worker import guard
 from perdure.worker.context import activity_context
 from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
+from perdure.worker.queries import ask_fresh
 from perdure.worker.replay import Replayer
 
 WORKER_ID = "local"
@@ -243,6 +246,26 @@ class Core:
         replayer = self._replayers.pop(workflow_id, None)
         if replayer is not None:
             replayer.close()
+
+    # --- queries and updates ------------------------------------------------
+    def query(self, execution: Execution, name: str, payload: Payload | None) -> Payload:
+        """What a query of this execution returns, of a copy made for it.
+
+        Raises as perdure.worker.queries.asked.
+        """
+        definition = self.workflows.get(execution.workflow_type)
+        if definition is None:
+            text = f"nobody can answer: the engine has no workflow {execution.workflow_type!r}"
+            raise FailedPrecondition(text)
+        events = self._events_after(execution.workflow_id, 0)
+        return ask_fresh(definition, execution.workflow_id, events, name, payload)
+
+    def update_ended(self, workflow_id: str, update_id: str) -> Updated | None:
+        """The answer to an update; None while there is none."""
+        ledger = self._ledger
+        places = Places(ledger.newest, ledger.execution, self._writer.requested_event)
+        found = answer_or_place(places, workflow_id, update_id)
+        return found if isinstance(found, Updated) else None
 
     # --- activities ---------------------------------------------------------
     def grant(

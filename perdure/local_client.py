@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from perdure import reads, values, views, wire
+from perdure import event_feed, reads, views, wire
+from perdure.answers import Answer
+from perdure.commanding import command_of, update_error
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
-    CompleteActivity,
-    CompleteDeadLetter,
     Deadline,
     Done,
-    FailActivity,
-    FailDeadLetter,
     RecordHeartbeat,
-    RedriveDeadLetter,
     Refusal,
-    StartWorkflow,
 )
 from perdure.core.dead_letters import DeadLetterFilter
+from perdure.core.ids import of_execution
 from perdure.core.state import Status
-from perdure.errors import DeadlineExceeded, WorkflowFailed, from_code
+from perdure.errors import DeadlineExceeded, InvalidArgument, WorkflowFailed, from_code
 from perdure.local import Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
@@ -37,9 +34,9 @@ class LocalClient(Operations):
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def result(self, workflow_id: str, timeout_ms: int | None = None) -> Any:
-        """What the workflow returned. DeadlineExceeded at once if it has not ended."""
-        return self._call(wire.GetResult(workflow_id, timeout_ms))["result"]
+    def _waited(self, of: Callable[[int], wire.Args], timeout_ms: int | None, too_late: str) -> Any:
+        """Once: nothing is waited for here."""
+        return self._call(of(0))
 
     def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
         return _OPERATIONS[type(args)](self, args)
@@ -51,47 +48,28 @@ class LocalClient(Operations):
         return answer
 
     # --- commands -----------------------------------------------------------
+    def _change(self, args: wire.Args) -> Any:
+        self._ask(command_of(FORM, args))
+        return {}
+
     def _start(self, args: wire.StartWorkflow) -> Any:
-        payload = FORM.payload(args.input, "input")
-        self._ask(
-            StartWorkflow(
-                args.workflow_id,
-                args.type,
-                args.task_queue,
-                payload,
-                args.request_id,
-                values.digest(payload, args.type, args.task_queue),
-            )
-        )
+        self._ask(command_of(FORM, args))
         return {"workflow_id": args.workflow_id, "run": 1}
 
-    def _redrive(self, args: wire.RedriveDeadLetter) -> Any:
-        self._ask(RedriveDeadLetter(args.workflow_id, args.activity_id, args.request_id))
-        return {}
-
-    def _fail_dead(self, args: wire.FailDeadLetter) -> Any:
-        self._ask(FailDeadLetter(args.workflow_id, args.activity_id, args.request_id))
-        return {}
-
-    def _complete_dead(self, args: wire.CompleteDeadLetter) -> Any:
-        result = FORM.payload(args.result, "result")
-        self._ask(CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id))
-        return {}
-
-    def _complete(self, args: wire.CompleteActivityTask) -> Any:
-        self._ask(CompleteActivity(args.token, FORM.payload(args.result, "result")))
-        return {}
-
     def _fail(self, args: wire.FailActivityTask) -> Any:
-        answer = self._ask(FailActivity(args.token, args.failure.to_failure()))
+        answer = self._ask(command_of(FORM, args))
         return {"state": answer.state if isinstance(answer, Done) else ""}
 
     def _heartbeat(self, args: wire.RecordHeartbeat) -> Any:
         has_details = args.details is not wire.ABSENT
         details = FORM.payload(args.details, "details")
         answer = self._ask(RecordHeartbeat(args.token, 0, details, has_details))
-        deadline_ms = answer.deadline_ms if isinstance(answer, Deadline) else 0
-        return {"lease_deadline_ms": deadline_ms, "cancel_requested": False}
+        if not isinstance(answer, Deadline):
+            return {"lease_deadline_ms": 0, "cancel_requested": False}
+        return {
+            "lease_deadline_ms": answer.deadline_ms,
+            "cancel_requested": answer.cancel_requested,
+        }
 
     def _poll(self, args: wire.PollActivityTask) -> Any:
         core = self._core
@@ -99,9 +77,11 @@ class LocalClient(Operations):
         if entry is None:
             return None
         held, workflow_id = entry.activity, entry.work.workflow_id
+        id_, run = of_execution(workflow_id)
         return {
             "token": core.token(entry),
-            "workflow_id": workflow_id,
+            "workflow_id": id_,
+            "run": run,
             "workflow_type": entry.work.execution.workflow_type,
             "activity_id": held.activity_id,
             "type": held.activity_type,
@@ -121,7 +101,7 @@ class LocalClient(Operations):
 
     def _result(self, args: wire.GetResult) -> Any:
         workflow_id, reader = args.workflow_id, self._reader()
-        execution = reads.execution(reader, workflow_id)
+        execution = reads.execution(reader, workflow_id, args.run)
         if execution.is_open:
             raise DeadlineExceeded(
                 f"workflow {workflow_id!r} has not ended; run the engine, then ask again"
@@ -134,13 +114,51 @@ class LocalClient(Operations):
         text = f"workflow {workflow_id!r} ended {closed.status}{said}"
         raise WorkflowFailed(text, closed.status, why)
 
+    def _query(self, args: wire.QueryWorkflow) -> Any:
+        """Of what has been committed; it need not have been run on from there."""
+        core = self._core
+        execution = reads.execution(self._reader(), args.workflow_id, args.run)
+        payload = FORM.payload(args.input, "input")
+        return {"result": views.value(core.query(execution, args.name, payload))}
+
+    def _update(self, args: wire.UpdateWorkflow) -> Any:
+        """Workflow tasks are run for it, activities are not."""
+        self._ask(command_of(FORM, args))
+        self._core.run_workflow_tasks()
+        end = self._core.update_ended(args.workflow_id, args.request_id)
+        if end is None:
+            raise DeadlineExceeded(
+                f"the update {args.name!r} of workflow {args.workflow_id!r} is not done; run the"
+                " engine, then ask again with the same request_id"
+            )
+        if end.failure is not None or end.rejected:
+            raise update_error(args, end)
+        return {"result": views.value(end.result)}
+
+    def _events(self, args: wire.ReadEvents) -> Any:
+        reader = self._reader()
+        start = event_feed.start_of(args.after, reader)
+        wanted = event_feed.wanted_of(args)
+        return event_feed.read(reader, start, wanted, args.limit or event_feed.LIMIT).as_answer()
+
+    def events(
+        self,
+        after: str | None = None,
+        kinds: Sequence[str] | None = None,
+        workflow_id: str | None = None,
+        *,
+        follow: bool = False,
+    ) -> Iterator[Answer]:
+        """As Client.events, of what has happened so far: nothing is waited for."""
+        if follow:
+            raise InvalidArgument("an engine in memory has nothing to wait for", field="follow")
+        return super().events(after, kinds, workflow_id, follow=False)
+
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
         core = self._core
         # One that serves every queue; what it has not may still be polled for.
         offer = Offer(None, tuple(core.activities), tuple(core.workflows))
-        return reads.describe(
-            self._reader(), args.workflow_id, [offer], core.now_ms(), in_engine=True
-        )
+        return reads.describe(self._reader(), args, [offer], core.now_ms(), in_engine=True)
 
     def _history(self, args: wire.GetHistory) -> Any:
         return reads.history(self._reader(), args)
@@ -165,16 +183,22 @@ class LocalClient(Operations):
 
 _OPERATIONS: dict[type[wire.Args], Callable[[LocalClient, Any], Any]] = {
     wire.StartWorkflow: LocalClient._start,
+    wire.UpdateWorkflow: LocalClient._update,
+    wire.QueryWorkflow: LocalClient._query,
+    wire.ReadEvents: LocalClient._events,
     wire.GetResult: LocalClient._result,
     wire.DescribeWorkflow: LocalClient._describe,
     wire.GetHistory: LocalClient._history,
     wire.ListWorkflows: LocalClient._list,
     wire.ListDeadLetters: LocalClient._dead_letters,
-    wire.RedriveDeadLetter: LocalClient._redrive,
-    wire.FailDeadLetter: LocalClient._fail_dead,
-    wire.CompleteDeadLetter: LocalClient._complete_dead,
+    wire.SignalWorkflow: LocalClient._change,
+    wire.CancelWorkflow: LocalClient._change,
+    wire.TerminateWorkflow: LocalClient._change,
+    wire.RedriveDeadLetter: LocalClient._change,
+    wire.FailDeadLetter: LocalClient._change,
+    wire.CompleteDeadLetter: LocalClient._change,
     wire.PollActivityTask: LocalClient._poll,
-    wire.CompleteActivityTask: LocalClient._complete,
+    wire.CompleteActivityTask: LocalClient._change,
     wire.FailActivityTask: LocalClient._fail,
     wire.RecordHeartbeat: LocalClient._heartbeat,
 }

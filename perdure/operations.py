@@ -2,62 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure import values, wire
 from perdure.answers import Answer, Page, to_answer
-from perdure.errors import DeadlineExceeded
 from perdure.failures import Failure
-from perdure.wire_checks import PAGE_MAX
+from perdure.handles import WorkflowHandle
+from perdure.interacting import Interactions
+from perdure.request_ids import new_request_id
+from perdure.wire_checks import PAGE_MAX, Attribute, check_length
 
-RESULT_SLICE_MS = 10_000
+KEEP: Any = object()
+"""Stands for the input that an activity has."""
 
-
-class WorkflowHandle:
-    """One workflow, by its id. Cheap: it holds no state, and may be made for any id."""
-
-    __slots__ = ("_client", "workflow_id")
-
-    def __init__(self, client: Operations, workflow_id: str) -> None:
-        self._client = client
-        self.workflow_id = workflow_id
-
-    def result(self, timeout_ms: int | None = None) -> Any:
-        """See Client.result."""
-        return self._client.result(self.workflow_id, timeout_ms=timeout_ms)
-
-    def describe(self) -> Answer:
-        """See Client.describe_workflow."""
-        return self._client.describe_workflow(self.workflow_id)
-
-    def history(self) -> list[Answer]:
-        """See Client.history."""
-        return self._client.history(self.workflow_id)
-
-    def __repr__(self) -> str:
-        return f"WorkflowHandle({self.workflow_id!r})"
+__all__ = ["KEEP", "Operations", "WorkflowHandle", "new_request_id", "start_args"]
 
 
-class Operations(ABC):
+class Operations(Interactions):
     """What can be asked of Perdure. Every method raises a perdure.errors.PerdureError.
 
     Where a method takes no `request_id`, a random one is chosen before the first send, so that
     whatever is sent again takes effect once.
     """
-
-    @abstractmethod
-    def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
-        """The `ok` of the answer, as plain data, or the error raised.
-
-        `wait_ms`: how long the operation itself may take, beside the time for an answer.
-        """
-
-    def _clock_ms(self) -> int:
-        """For measuring waits; stands still where nothing is ever waited for."""
-        return 0
 
     # --- workflows -------------------------------------------------------------
     def start_workflow(
@@ -67,50 +34,59 @@ class Operations(ABC):
         workflow_id: str,
         request_id: str | None = None,
         task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Attribute] | None = None,
         **kwargs: Any,
     ) -> WorkflowHandle:
         """Start the workflow function, or the one of this name, with these arguments.
 
-        AlreadyExists if the id was ever used, except by a start with the same `request_id` and
-        arguments, which is answered as the first time.
+        `start_delay_ms`: until its first step. `timeout_ms`: of all its runs; then it fails with
+        WorkflowTimeout. `search_attributes`: what it can be found by. AlreadyExists if the id was
+        ever used, except by a start with the same `request_id` and arguments, which is answered
+        as the first time.
         """
+        options = start_options(start_delay_ms, timeout_ms, search_attributes)
         self._call(
-            start_args(workflow, args, kwargs, workflow_id, request_id, task_queue),
+            start_args(workflow, args, kwargs, workflow_id, request_id, task_queue, options),
         )
         return WorkflowHandle(self, workflow_id)
 
-    def result(self, workflow_id: str, timeout_ms: int | None = None) -> Any:
+    def result(
+        self, workflow_id: str, timeout_ms: int | None = None, *, run: int | None = None
+    ) -> Any:
         """What the workflow returned, waited for; None waits as long as it takes.
 
+        A workflow that continues as new is followed to its last run, unless `run` names one. That
+        one may have ended by continuing: WorkflowFailed with the status ContinuedAsNew.
         WorkflowFailed (status, failure) if it ended otherwise than Completed, DeadlineExceeded if
         it did not end within `timeout_ms`, NotFound, Unavailable if no node answers meanwhile.
         """
-        began_ms, waited_ms = self._clock_ms(), 0
-        while True:
-            left_ms = RESULT_SLICE_MS
-            if timeout_ms is not None:
-                left_ms = max(0, timeout_ms - max(waited_ms, self._clock_ms() - began_ms))
-            slice_ms = min(left_ms, RESULT_SLICE_MS)
-            try:
-                return self._call(wire.GetResult(workflow_id, slice_ms), left_ms)["result"]
-            except DeadlineExceeded:
-                waited_ms += slice_ms
-                if slice_ms < left_ms or timeout_ms is None:
-                    continue
-                raise DeadlineExceeded(
-                    f"workflow {workflow_id!r} has not ended within {timeout_ms} ms"
-                ) from None
+        return self._waited(
+            lambda wait_ms: wire.GetResult(workflow_id, wait_ms, run),
+            timeout_ms,
+            f"workflow {workflow_id!r} has not ended",
+        )["result"]
 
-    def describe_workflow(self, workflow_id: str) -> Answer:
-        """The workflow's state, with the fields of `wf describe --json`."""
-        return Answer(self._call(wire.DescribeWorkflow(workflow_id)))
+    def describe_workflow(self, workflow_id: str, *, run: int | None = None) -> Answer:
+        """The state of the newest run (or of `run`), with the fields of `wf describe --json`."""
+        return Answer(self._call(wire.DescribeWorkflow(workflow_id, run)))
 
-    def history(self, workflow_id: str, after: int = 0, limit: int | None = None) -> list[Answer]:
-        """The workflow's events with an id above `after`, `limit` at most (None: all)."""
+    def history(
+        self,
+        workflow_id: str,
+        after: int = 0,
+        limit: int | None = None,
+        *,
+        run: int | None = None,
+    ) -> list[Answer]:
+        """The events of the newest run (or of `run`) with an id above `after`, `limit` at most
+        (None: all).
+        """
         events: list[Answer] = []
         while limit is None or len(events) < limit:
             size = PAGE_MAX if limit is None else min(limit - len(events), PAGE_MAX)
-            ok = self._call(wire.GetHistory(workflow_id, after, size))
+            ok = self._call(wire.GetHistory(workflow_id, after, size, run))
             events += to_answer(ok["events"])
             if ok["next_after"] is None:
                 break
@@ -127,11 +103,31 @@ class Operations(ABC):
         older_than_ms: int | None = None,
         limit: int | None = None,
         page: str | None = None,
+        younger_than_ms: int | None = None,
+        attempts: int | None = None,
+        attributes: Mapping[str, Attribute] | None = None,
+        parent: str | None = None,
     ) -> Page:
-        """Workflows that match, newest first. `older_than_ms` is an age; `limit` at most 1 000."""
+        """Runs of workflows that match, newest first; `limit` at most 1 000.
+
+        `older_than_ms` and `younger_than_ms` are ages since the start. What is said of activities
+        (pending_state, failure_type, activity_type, `attempts` at least) holds for one and the
+        same open one. `attributes`: search attributes that it has. `parent`: whose child it is.
+        """
         ok = self._call(
             wire.ListWorkflows(
-                type, status, pending_state, failure_type, activity_type, older_than_ms, limit, page
+                type,
+                status,
+                pending_state,
+                failure_type,
+                activity_type,
+                older_than_ms,
+                limit,
+                page,
+                younger_than_ms,
+                attempts,
+                None if attributes is None else dict(attributes),
+                parent,
             )
         )
         return Page(ok["workflows"], ok["next_page"])
@@ -156,11 +152,22 @@ class Operations(ABC):
         return Page(ok["dead_letters"], ok["next_page"])
 
     def redrive_dead_letter(
-        self, workflow_id: str, activity_id: str, *, request_id: str | None = None
+        self,
+        workflow_id: str,
+        activity_id: str,
+        *,
+        input: Any = KEEP,
+        by: str | None = None,
+        request_id: str | None = None,
     ) -> None:
-        """Try a dead letter again from attempt 1. NotFound if it is none."""
+        """Try a dead letter again from attempt 1. NotFound if it is none.
+
+        `input`: instead of the one that it was scheduled with; a list is the positional arguments,
+        a dict the keyword arguments. `by`: who does it, for the history.
+        """
         chosen = request_id or new_request_id()
-        self._call(wire.RedriveDeadLetter(workflow_id, activity_id, request_id=chosen))
+        raw = wire.ABSENT if input is KEEP else wire.raw_payload(values.encode(input))
+        self._call(wire.RedriveDeadLetter(workflow_id, activity_id, raw, chosen, by))
 
     def fail_dead_letter(
         self, workflow_id: str, activity_id: str, *, request_id: str | None = None
@@ -219,9 +226,18 @@ class Operations(ABC):
         return deadline_ms
 
 
-def new_request_id() -> str:
-    """A request id that nobody else has."""
-    return os.urandom(12).hex()
+def start_options(
+    start_delay_ms: int | None,
+    timeout_ms: int | None,
+    search_attributes: Mapping[str, Attribute] | None,
+) -> wire.StartOptions | None:
+    """The options of a start; None where nothing is said."""
+    if start_delay_ms is None and timeout_ms is None and not search_attributes:
+        return None
+    for field, length_ms in (("start_delay_ms", start_delay_ms), ("timeout_ms", timeout_ms)):
+        check_length(field, length_ms)
+    attributes = None if search_attributes is None else dict(search_attributes)
+    return wire.StartOptions(start_delay_ms, timeout_ms, attributes)
 
 
 def start_args(
@@ -231,6 +247,7 @@ def start_args(
     workflow_id: str,
     request_id: str | None = None,
     task_queue: str = "default",
+    options: wire.StartOptions | None = None,
 ) -> wire.StartWorkflow:
     """The request that starts `workflow`, a function or a name, with these arguments."""
     is_name = isinstance(workflow, str)
@@ -242,6 +259,7 @@ def start_args(
         wire.raw_payload(payload),
         request_id or new_request_id(),
         task_queue,
+        options,
     )
 
 

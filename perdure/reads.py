@@ -10,47 +10,63 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure import views, waiting, wire
+from perdure.core import closings
 from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
+from perdure.core.ids import execution_id
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask
 from perdure.core.records import (
+    ActivityRedriven,
     ActivityTaskScheduled,
     Event,
     Payload,
-    WorkflowCompleted,
-    WorkflowFailed,
     WorkflowStarted,
     decode_event,
 )
 from perdure.core.state import Activity, Execution, Status
-from perdure.errors import no_workflow, removed_workflow
+from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.store.protocol import Reader, WorkflowFilter
 from perdure.values import is_reference
 
+# What the first run of a chain is, of which there are later ones.
+_HAS_LATER = frozenset({Status.CONTINUED_AS_NEW, Status.REMOVED})
 LIST_LIMIT = 100  # Entries of a list where the asker names no limit.
 
 
-def execution(reader: Reader, workflow_id: str) -> Execution:
-    """The execution, with what is open in it."""
+def execution(reader: Reader, workflow_id: str, run: int | None = None) -> Execution:
+    """The newest run, or run `run`, with what is open in it."""
     found = reader.execution(workflow_id)
     if found is None:
         raise no_workflow(workflow_id)
+    if run is not None and run > 1:
+        found = reader.execution(execution_id(workflow_id, run))
+        if found is None:
+            raise NotFound(f"workflow {workflow_id!r} has no run {run}")
+    elif run is None and found.status in _HAS_LATER:
+        newest = newest_run(reader, workflow_id)
+        found = reader.execution(execution_id(workflow_id, newest)) or found
     if found.status is Status.REMOVED:
         raise removed_workflow(workflow_id)
     return found
 
 
+def newest_run(reader: Reader, workflow_id: str) -> int:
+    """The number of the newest run; 1 where there is none."""
+    return max(1, reader.newest_run(workflow_id))
+
+
 def describe(
     reader: Reader,
-    workflow_id: str,
+    args: wire.DescribeWorkflow,
     offers: Sequence[waiting.Offer],
     now_ms: int,
     *,
     in_engine: bool = False,
 ) -> dict[str, Any]:
     """As `wf describe --json`; what is due and served by none of `offers` says so."""
-    found = execution(reader, workflow_id)
+    found = execution(reader, args.workflow_id, args.run)
+    workflow_id = found.workflow_id
     first = _event(reader, workflow_id, 1)
     closing = None if found.is_open else _event(reader, workflow_id, found.last_event_id)
     details = {
@@ -65,8 +81,8 @@ def describe(
 def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:
     """Events after `after`; `next_after` is what to ask with next, null when there are no more."""
     after, limit = args.after or 0, args.limit or PAGE_MAX
-    found = execution(reader, args.workflow_id)
-    raw = reader.events(args.workflow_id, after, limit, FRAME_BYTES)
+    found = execution(reader, args.workflow_id, args.run)
+    raw = reader.events(found.workflow_id, after, limit, FRAME_BYTES)
     shown = views.events(map(decode_event, raw), after, limit)
     last = shown[-1]["event_id"] if shown else after
     has_more = bool(shown) and last < found.last_event_id
@@ -75,13 +91,7 @@ def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:
 
 def closed(reader: Reader, found: Execution) -> Closed:
     """How an execution that is not open ended, with its whole result."""
-    match _event(reader, found.workflow_id, found.last_event_id):
-        case WorkflowCompleted(result=payload):
-            return Closed(found.status.value, payload, None)
-        case WorkflowFailed(failure=failure):
-            return Closed(found.status.value, None, failure)
-        case _:
-            return Closed(found.status.value, None, None)
+    return closings.closed(found.status, _event(reader, found.workflow_id, found.last_event_id))
 
 
 def list_workflows(reader: Reader, args: wire.ListWorkflows, now_ms: int) -> dict[str, Any]:
@@ -115,8 +125,11 @@ def input_of(reader: Reader, workflow_id: str, activity: Activity | ActivityTask
     payload = activity.input
     if payload is None or not is_reference(payload):
         return payload
-    event = _event(reader, workflow_id, activity.scheduled_event_id)
-    return event.input if isinstance(event, ActivityTaskScheduled) else None
+    at = activity.scheduled_event_id
+    if isinstance(activity, Activity) and activity.input_event_id:
+        at = activity.input_event_id
+    event = _event(reader, workflow_id, at)
+    return event.input if isinstance(event, ActivityTaskScheduled | ActivityRedriven) else None
 
 
 def details_of(

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from perdure import values
-from perdure.core.ids import idempotency_key
+from perdure.core.decide_interactions import outcome
+from perdure.core.ids import idempotency_key, of_execution
+from perdure.core.more import More
 from perdure.core.records import (
     CLOSING_TYPES,
     ActivityDeadLettered,
@@ -24,9 +26,9 @@ from perdure.core.records import (
     Payload,
     Record,
     WorkflowCompleted,
-    WorkflowFailed,
     WorkflowStarted,
 )
+from perdure.core.start import StartTerms
 from perdure.core.state import Activity, ActivityState, AttemptFailure, Execution
 from perdure.errors import PerdureError
 from perdure.failures import Failure
@@ -65,8 +67,10 @@ def failure(it: Failure | None) -> View | None:
 # --- workflows ---------------------------------------------------------------
 def summary(execution: Execution) -> View:
     """One workflow as `wf list` shows it."""
+    workflow_id, run = of_execution(execution.workflow_id)
     return {
-        "workflow_id": execution.workflow_id,
+        "workflow_id": workflow_id,
+        "run": run,
         "type": execution.workflow_type,
         "status": str(execution.status),
         "task_queue": execution.task_queue,
@@ -94,10 +98,9 @@ def describe(
     known = details or {}
     return {
         **summary(execution),
-        "run": 1,
         "input": value(first),
         "result": value(closing.result) if isinstance(closing, WorkflowCompleted) else None,
-        "failure": failure(closing.failure) if isinstance(closing, WorkflowFailed) else None,
+        "failure": failure(outcome(closing)[2]),
         "pending_activities": [
             pending_activity(
                 execution.workflow_id,
@@ -111,7 +114,7 @@ def describe(
             {"timer_id": timer_id, "due_ms": due_ms}
             for timer_id, due_ms in sorted(execution.timers.items())
         ],
-        "signals": [],
+        **more(execution.more),
         "workflow_task": {
             "ready": execution.task_ready,
             "failures": execution.task_failures,
@@ -120,6 +123,32 @@ def describe(
             "failure": failure(execution.task_failure),
             "waiting_for": task_waits,
         },
+    }
+
+
+def more(it: More | None) -> View:
+    """What only some workflows have: people's wishes, children, updates, what it is found by."""
+    it = it or More()
+    parent = None if it.parent is None else of_execution(it.parent.workflow_id)
+    return {
+        "parent": None if parent is None else {"workflow_id": parent[0], "run": parent[1]},
+        "children": [
+            {"workflow_id": child_id, "parent_close": close}
+            for child_id, close in it.children.items()
+        ],
+        "signals": [],
+        "updates": [
+            {"update_id": update_id, "event_id": event_id}
+            for update_id, event_id in it.updates.items()
+        ],
+        "search_attributes": dict(it.attributes),
+        "cancel_requested": it.cancel_requested,
+        "cancel_reason": it.cancel_reason or None,
+        "paused": it.paused,
+        "paused_reason": it.paused_reason or None,
+        "paused_ms": it.paused_ms or None,
+        "first_started_ms": it.first_started_ms or None,
+        "timeout_at_ms": it.timeout_at_ms or None,
     }
 
 
@@ -148,7 +177,7 @@ def pending_activity(
         "idempotency_key": idempotency_key(workflow_id, activity.activity_id),
         "task_queue": activity.options.task_queue,
         "generation": activity.generation,
-        "cancel_requested": False,
+        "cancel_requested": bool(activity.cancel_requested),
         "handed_back": activity.handed_back or None,
         "waiting_for": waiting_for,
     }
@@ -211,9 +240,26 @@ def _field(name: str, it: Any) -> Any:
         return value(it)
     if isinstance(it, Failure):
         return failure(it)
+    if name == "attributes":
+        return dict(it)
+    if isinstance(it, StartTerms):
+        return terms(it)
     if name == "options":
         return {**msgspec.structs.asdict(it), "retry": msgspec.structs.asdict(it.retry)}
     return it
+
+
+def terms(it: StartTerms) -> View:
+    """How an execution began, where it was no plain start."""
+    return {
+        "delay_ms": it.delay_ms or None,
+        "timeout_ms": it.timeout_ms or None,
+        "timeout_at_ms": it.timeout_at_ms or None,
+        "first_started_ms": it.first_started_ms or None,
+        "parent": None if it.parent is None else msgspec.structs.asdict(it.parent),
+        "attributes": dict(it.attributes),
+        "signals": [{"name": name, "input": value(payload)} for name, payload in it.signals],
+    }
 
 
 def closes(record: Record) -> bool:
@@ -226,8 +272,10 @@ def dead_letter(workflow_id: str, workflow_type: str, activity: Activity) -> Vie
     """One dead letter as `wf dlq list` shows it."""
     newest = activity.failures_newest[-1] if activity.failures_newest else None
     first = activity.failures_first or newest
+    id_, run = of_execution(workflow_id)
     return {
-        "workflow_id": workflow_id,
+        "workflow_id": id_,
+        "run": run,
         "workflow_type": workflow_type,
         "activity_id": activity.activity_id,
         "activity_type": activity.activity_type,

@@ -19,8 +19,6 @@ from perdure.errors import InvalidArgument, PerdureError
 from perdure.failures import Failure
 from perdure.wire_args import (
     ABSENT,
-    NOT_YET,
-    OPERATIONS,
     Args,
     CompleteActivityTask,
     CompleteDeadLetter,
@@ -43,19 +41,29 @@ from perdure.wire_args import (
     WorkerTypes,
     WorkflowStatus,
 )
+from perdure.wire_args import OPERATIONS as _BASIC
 from perdure.wire_checks import check_nesting, check_plain, id_at_start, is_surely_plain
+from perdure.wire_interactions import OPERATIONS as _INTERACTIONS
+from perdure.wire_interactions import (
+    CancelWorkflow,
+    QueryWorkflow,
+    ReadEvents,
+    SignalWorkflow,
+    TerminateWorkflow,
+    UpdateWorkflow,
+)
 
 __all__ = [
     "ABSENT",
     "JSON",
     "MSGPACK",
-    "NOT_YET",
     "OPEN_REQUESTS_MAX",
     "OPERATIONS",
     "REQUEST_BYTES_MAX",
     "UNKNOWN_OUTCOME",
     "AnswerBody",
     "Args",
+    "CancelWorkflow",
     "CompleteActivityTask",
     "CompleteDeadLetter",
     "DescribeWorkflow",
@@ -71,12 +79,17 @@ __all__ = [
     "PendingState",
     "Ping",
     "PollActivityTask",
+    "QueryWorkflow",
+    "ReadEvents",
     "RecordHeartbeat",
     "RedriveDeadLetter",
     "Refused",
     "Request",
+    "SignalWorkflow",
     "StartOptions",
     "StartWorkflow",
+    "TerminateWorkflow",
+    "UpdateWorkflow",
     "WorkerEndpoint",
     "WorkerTypes",
     "WorkflowStatus",
@@ -91,6 +104,7 @@ __all__ = [
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 OPEN_REQUESTS_MAX = 10_000
+OPERATIONS: dict[str, type[Args]] = {**_BASIC, **_INTERACTIONS}
 UNKNOWN_OUTCOME = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
 """Codes that say nothing about what became of a request: send it again. All others are final."""
 
@@ -263,8 +277,6 @@ def described(problem: Exception, where: str = "") -> InvalidArgument:
 
 
 def _no_operation(op: str) -> InvalidArgument:
-    if op in NOT_YET:
-        return InvalidArgument(f"op: {op} is not available yet", field="op")
     return InvalidArgument(f"op: there is no operation {op[:128]!r}", field="op")
 
 
@@ -287,6 +299,8 @@ def error_view(error: PerdureError) -> dict[str, Any]:
     if isinstance(error, errors.WorkflowFailed):
         body["status"] = error.status
         body["failure"] = error.failure
+    elif isinstance(error, errors.UpdateFailed):
+        body["failure"] = error.failure
     return body
 
 
@@ -296,6 +310,8 @@ def to_error(body: ErrorBody) -> PerdureError:
         return errors.WorkflowFailed(
             body.message, body.status or "Failed", body.failure, field=body.field
         )
+    if body.code in (errors.UpdateFailed.code, errors.UpdateRejected.code):
+        return errors.from_code(body.code, body.message, failure=body.failure, field=body.field)
     return errors.from_code(body.code, body.message, field=body.field)
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.wire_checks import (
     INTEGER_MAX,
     PAGE_MAX,
+    Attribute,
+    check_attributes,
     check_id,
     check_name,
     check_names,
@@ -22,6 +23,7 @@ from perdure.wire_checks import (
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
+Run = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 WorkflowStatus = Literal[
     "Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew"
 ]
@@ -49,7 +51,16 @@ class WorkerTypes(Args, frozen=True):
 
 
 class StartOptions(Args, frozen=True):
-    """There are none yet."""
+    """How it begins and when it must have ended: a delay before its first step, a time for all of
+    its runs (0: none), and what it can be found by.
+    """
+
+    start_delay_ms: Count | None = None
+    timeout_ms: Count | None = None
+    search_attributes: dict[str, Attribute] | None = None
+
+    def __post_init__(self) -> None:
+        check_attributes("search_attributes", self.search_attributes)
 
 
 class StartWorkflow(Args, frozen=True):
@@ -80,24 +91,33 @@ class OfWorkflow(Args, frozen=True):
 
 
 class GetResult(OfWorkflow, frozen=True):
-    """The result, waited for at most `wait_ms`."""
+    """The result, waited for at most `wait_ms`: of the last run, where `run` names none."""
 
     wait_ms: Count | None = None
+    run: Run | None = None
 
 
 class DescribeWorkflow(OfWorkflow, frozen=True):
-    """The workflow's state, as `wf describe --json`."""
+    """The workflow's state, as `wf describe --json`: of the newest run, or of the one named."""
+
+    run: Run | None = None
 
 
 class GetHistory(OfWorkflow, frozen=True):
-    """The workflow's events with an id above `after`."""
+    """The events, with an id above `after`, of the newest run, or of the one named."""
 
     after: Count | None = None
     limit: Limit | None = None
+    run: Run | None = None
 
 
 class ListWorkflows(Args, frozen=True):
-    """Workflows that match every filter given, newest first. `older_than_ms` is an age."""
+    """Runs of workflows that match every filter given, newest first.
+
+    `older_than_ms` and `younger_than_ms` are ages. `attempts`: with an open activity that is at
+    this attempt, or a later one. `attributes`: search attributes, all of which it has. `parent`:
+    the workflow whose child it is.
+    """
 
     type: str | None = None
     status: WorkflowStatus | None = None
@@ -107,12 +127,18 @@ class ListWorkflows(Args, frozen=True):
     older_than_ms: Count | None = None
     limit: Limit | None = None
     page: str | None = None
+    younger_than_ms: Count | None = None
+    attempts: Count | None = None
+    attributes: dict[str, Attribute] | None = None
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         check_text("type", self.type)
         check_text("failure_type", self.failure_type)
         check_text("activity_type", self.activity_type)
         check_text("page", self.page)
+        check_attributes("attributes", self.attributes)
+        check_text("parent", self.parent)
 
 
 class ListDeadLetters(Args, frozen=True):
@@ -149,15 +175,18 @@ class OfDeadLetter(Args, frozen=True):
 
 
 class RedriveDeadLetter(OfDeadLetter, frozen=True):
-    """Try it again, from attempt 1. A new `input` is not possible yet."""
+    """Try it again, from attempt 1; with another `input`, where one is sent (null: with none).
+
+    `by` says who, for the history.
+    """
 
     input: msgspec.Raw = ABSENT
     request_id: str | None = None
+    by: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.input is not ABSENT:
-            raise InvalidArgument("input: a redrive with a new input is not available yet")
+        check_text("by", self.by)
 
 
 class FailDeadLetter(OfDeadLetter, frozen=True):
@@ -256,4 +285,3 @@ OPERATIONS: dict[str, type[Args]] = {
         RecordHeartbeat,
     )
 }
-NOT_YET = frozenset({"SignalWorkflow", "QueryWorkflow", "CancelWorkflow", "TerminateWorkflow"})

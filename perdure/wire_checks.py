@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -15,6 +16,11 @@ NAMES_MAX = 1_000
 PAGE_MAX = 1_000
 INTEGER_MAX = 2**53
 NESTING_MAX = 200
+ATTRIBUTES_MAX = 20
+ATTRIBUTES_BYTES_MAX = 8 * 1024
+
+Attribute = str | int | float | bool
+"""The value of one search attribute."""
 
 _name = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
@@ -50,10 +56,38 @@ def check_names(field: str, names: tuple[str, ...]) -> None:
         check_name(field, name)
 
 
+def check_length(field: str, value: Any) -> None:
+    """A length or an instant in whole milliseconds, 0 to 2^53; or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INTEGER_MAX:
+        raise InvalidArgument(f"{field} must be whole milliseconds, 0 to 2^53", field=field)
+
+
 def check_text(field: str, value: Any) -> None:
     """Any text of at most 4 096 bytes, or None: filters, page tokens, task tokens."""
     if value is not None and not (isinstance(value, str) and _is_short(value, TEXT_BYTES_MAX)):
         raise InvalidArgument(f"{field} must be a text of 1 to {TEXT_BYTES_MAX} bytes", field=field)
+
+
+def check_attributes(field: str, attributes: dict[str, Attribute] | None) -> None:
+    """Search attributes: 20 names at most, 8 KiB in all, and numbers that are finite."""
+    if attributes is None:
+        return
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise InvalidArgument(f"{field} must be at most {ATTRIBUTES_MAX} names", field=field)
+    size = 0
+    for name, value in attributes.items():
+        check_name(field, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            text = f"{field}: {name} must be a finite number"
+            raise InvalidArgument(text, field=field)
+        if isinstance(value, int) and abs(value) > INTEGER_MAX:
+            raise InvalidArgument(f"{field}: {name} must be at most 2^53", field=field)
+        size += len(name) + (len(value.encode("utf-8", "replace")) if isinstance(value, str) else 8)
+    if size > ATTRIBUTES_BYTES_MAX:
+        text = f"{field} must be at most {ATTRIBUTES_BYTES_MAX} bytes (8 KiB) in all"
+        raise InvalidArgument(text, field=field)
 
 
 def _is_short(value: str, bytes_max: int) -> bool:

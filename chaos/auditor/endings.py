@@ -241,6 +241,8 @@ def _redriven(fold: Place, workflow: Workflow, record: Record) -> None:
     activity.redrives += 1
     activity.deaths_in_a_row = activity.uncharged_in_a_row = 0
     activity.handed_back = ""
+    if len(record) > 7 and record[7]:
+        activity.input, activity.input_event_id = record[6], record[1]
 
 
 ENDING_RULES: dict[int, Callable[[Place, Workflow, Record], None]] = {

@@ -107,7 +107,19 @@ KINDS: dict[int, Kind] = {
         payload=9,
     ),
     14: Kind(
-        "ActivityRedriven", ("event_id", "at_ms", "activity_id", "generation", "request_id"), 5
+        "ActivityRedriven",
+        (
+            "event_id",
+            "at_ms",
+            "activity_id",
+            "generation",
+            "request_id",
+            "input",
+            "has_input",
+            "by",
+        ),
+        5,
+        payload=6,
     ),
     15: Kind(
         "LeaseGranted",
@@ -292,6 +304,7 @@ ACTIVITY = (
     "last_end",
     "handed_back",
     "cancel_requested",
+    "input_event_id",
 )
 LEASE = (
     "worker_id",

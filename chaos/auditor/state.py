@@ -42,6 +42,7 @@ class Activity:
         "grants",
         "handed_back",
         "input",
+        "input_event_id",
         "last_end",
         "last_granted_ms",
         "last_heartbeat_ms",
@@ -87,6 +88,7 @@ class Activity:
         self.last_end: list[Any] | None = None  # generation, grant, how, state
         self.handed_back = ""
         self.cancel_requested = ""
+        self.input_event_id = 0
         self.grants: list[Grant] = []
 
     # Of the options: retry, task_queue, start_to_close, heartbeat, schedule_to_start, to_close, …

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli import output
+from perdure.cli import bulk, dlq_bulk, output
+from perdure.cli.dlq_bulk import (
+    ActivityType,
+    By,
+    Canary,
+    CanaryTimeout,
+    FailureType,
+    How,
+    OlderThan,
+    OneActivity,
+    OneWorkflow,
+    Where,
+)
+from perdure.cli.filters import pages
 from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
     ActivityId,
@@ -19,7 +32,6 @@ from perdure.cli.options import (
     connected,
     json_option,
 )
-from perdure.cli.wf import pages
 
 if TYPE_CHECKING:
     from perdure import wire
@@ -38,27 +50,25 @@ def list_(
     workflow_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Only of this workflow.")
     ] = None,
-    type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only of this activity type.")
-    ] = None,
-    failure_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only those that died of this.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most so many, oldest first.")
-    ] = 100,
+    type_: ActivityType = None,
+    failure_type: FailureType = None,
+    older_than_ms: OlderThan = None,
+    by_failure: Annotated[
+        bool, typer.Option("--by-failure", help="Count them, by what they died of.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest first.")] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List dead letters, the oldest first."""
-    from perdure import wire
-
-    def page(size: int, after: str | None) -> wire.Args:
-        return wire.ListDeadLetters(workflow_id, None, type_, failure_type, limit=size, page=after)
-
+    """List dead letters, the oldest first; or how many died of what."""
+    where = Where(workflow_id, type_, failure_type, older_than_ms)
     with connected(endpoint, timeout) as client:
-        found, more = pages(client, page, "dead_letters", limit)
+        size = None if by_failure else limit
+        found, more = pages(client, where.page, "dead_letters", size)
+    if by_failure:
+        dlq_bulk.show_groups(found, as_json=as_json)
+        return
     if as_json:
         output.emit(found)
         return
@@ -135,54 +145,110 @@ def show(
             output.say(f"  {line}")
 
 
-@app.command(epilog="\b\nExample:\n  perdure wf dlq redrive order-42 charge")
+@app.command(
+    epilog="\b\nExamples:\n  perdure wf dlq redrive order-42 charge\n"
+    "  perdure wf dlq redrive --all --failure-type Timeout --canary --rate 20"
+)
 def redrive(
-    workflow_id: WorkflowId,
-    activity_id: ActivityId,
+    workflow_id: OneWorkflow = None,
+    activity_id: OneActivity = None,
+    input_: Annotated[
+        str | None,
+        typer.Option("--input", metavar="JSON", help="Instead of the input that it has."),
+    ] = None,
+    all_: bulk.All = False,
+    type_: ActivityType = None,
+    failure_type: FailureType = None,
+    older_than_ms: OlderThan = None,
+    canary: Canary = False,
+    canary_timeout_ms: CanaryTimeout = 600_000,
+    dry_run: bulk.DryRun = False,
+    yes: bulk.Yes = False,
+    rate: bulk.Rate = None,
+    by: By = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Send a dead letter round again: attempt 1 with its full retry policy and the same idempotency
-    key.
+    key. With --all: all that match; ID then narrows it to one workflow.
     """
-    with connected(endpoint, timeout) as client:
-        client.redrive_dead_letter(workflow_id, activity_id)
-    _settled("redriven", workflow_id, activity_id, as_json)
+    from perdure import wire
+
+    raw = wire.ABSENT if input_ is None else _raw(input_, "--input")
+
+    def args(id_: str, activity: str, request_id: str) -> wire.Args:
+        return wire.RedriveDeadLetter(id_, activity, raw, request_id, by)
+
+    how = How("redrive", "redriven", args, dry_run, yes, rate, as_json, canary, canary_timeout_ms)
+    where = Where(workflow_id, type_, failure_type, older_than_ms)
+    dlq_bulk.resolve(where, activity_id, all_, how, endpoint, timeout)
 
 
 @app.command(epilog="\b\nExample:\n  perdure wf dlq fail order-42 charge")
 def fail(
-    workflow_id: WorkflowId,
-    activity_id: ActivityId,
+    workflow_id: OneWorkflow = None,
+    activity_id: OneActivity = None,
+    all_: bulk.All = False,
+    type_: ActivityType = None,
+    failure_type: FailureType = None,
+    older_than_ms: OlderThan = None,
+    dry_run: bulk.DryRun = False,
+    yes: bulk.Yes = False,
+    rate: bulk.Rate = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Give a dead letter up: its workflow sees the last failure."""
-    with connected(endpoint, timeout) as client:
-        client.fail_dead_letter(workflow_id, activity_id)
-    _settled("failed", workflow_id, activity_id, as_json)
+    """Give a dead letter up: its workflow sees the last failure. With --all: all that match."""
+    from perdure import wire
+
+    def args(id_: str, activity: str, request_id: str) -> wire.Args:
+        return wire.FailDeadLetter(id_, activity, request_id)
+
+    how = How("fail", "failed", args, dry_run, yes, rate, as_json)
+    where = Where(workflow_id, type_, failure_type, older_than_ms)
+    dlq_bulk.resolve(where, activity_id, all_, how, endpoint, timeout)
 
 
 @app.command(
     epilog="\b\nExample:\n  perdure wf dlq complete order-42 charge --result '\"receipt-7\"'"
 )
 def complete(
-    workflow_id: WorkflowId,
-    activity_id: ActivityId,
     result: Annotated[
         str, typer.Option("--result", metavar="JSON", help="What the activity would have returned.")
     ],
+    workflow_id: OneWorkflow = None,
+    activity_id: OneActivity = None,
+    all_: bulk.All = False,
+    type_: ActivityType = None,
+    failure_type: FailureType = None,
+    older_than_ms: OlderThan = None,
+    dry_run: bulk.DryRun = False,
+    yes: bulk.Yes = False,
+    rate: bulk.Rate = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Settle a dead letter with a result: the work was done by hand."""
-    value = json_option(result, "--result")
-    with connected(endpoint, timeout) as client:
-        client.complete_dead_letter(workflow_id, activity_id, value)
-    _settled("completed", workflow_id, activity_id, as_json)
+    """Settle a dead letter with a result: the work was done by hand. With --all: all that match."""
+    from perdure import wire
+
+    raw = _raw(result, "--result")
+
+    def args(id_: str, activity: str, request_id: str) -> wire.Args:
+        return wire.CompleteDeadLetter(id_, activity, raw, request_id)
+
+    how = How("complete", "completed", args, dry_run, yes, rate, as_json)
+    where = Where(workflow_id, type_, failure_type, older_than_ms)
+    dlq_bulk.resolve(where, activity_id, all_, how, endpoint, timeout)
+
+
+def _raw(text: str, option: str) -> Any:
+    from perdure import wire
+    from perdure.values import encode
+
+    return wire.raw_payload(encode(json_option(text, option)))
 
 
 def is_redriven(before: int, attempt: int | None) -> bool:
@@ -190,13 +256,6 @@ def is_redriven(before: int, attempt: int | None) -> bool:
     a dead letter. `before` is 0 at the first.
     """
     return before > 0 and attempt is not None and attempt <= before
-
-
-def _settled(word: str, workflow_id: str, activity_id: str, as_json: bool) -> None:
-    if as_json:
-        output.emit({"workflow_id": workflow_id, "activity_id": activity_id, "done": word})
-    else:
-        output.say(f"{word}: {activity_id} of {workflow_id}")
 
 
 def _now_ms() -> int:

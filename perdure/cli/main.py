@@ -9,7 +9,20 @@ from typing import Annotated, Any
 import typer
 
 import perdure
-from perdure.cli import dlq, doctor, drill, node, output, policy, store, verify, wf, worker
+from perdure.cli import (
+    dlq,
+    doctor,
+    drill,
+    events,
+    node,
+    output,
+    policy,
+    store,
+    verify,
+    wf,
+    wf_acts,
+    worker,
+)
 from perdure.cli.options import Commands
 
 EPILOG = """\b
@@ -36,6 +49,8 @@ worker.add_to(app)
 doctor.add_to(app)
 store.add_to(app)
 app.add_typer(wf.app, name="wf")
+wf_acts.add_to(wf.app)
+events.add_to(app)
 app.add_typer(drill.app, name="drill")
 verify.add_to(app)
 app.add_typer(policy.app, name="policy")

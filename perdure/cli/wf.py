@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perdure import errors
-from perdure.cli import output
+from perdure.cli import filters, output
 from perdure.cli.options import (
     FIELDS_KEY,
     TIMEOUT_S_DEFAULT,
@@ -24,10 +23,9 @@ from perdure.cli.options import (
     connected,
     merged_input,
 )
-from perdure.cli.wf_views import event_line, pending, pending_notes, task_lines, took
+from perdure.cli.wf_views import event_line, show_workflow, workflows
 
 if TYPE_CHECKING:
-    from perdure import wire
     from perdure.client import Client
 
 app = typer.Typer(
@@ -38,13 +36,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-PAGE = 1_000
 WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
 # What workers take at most to find a gateway that has just started again.
 WORKERS_PAUSE_S = 0.5
-STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
-PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
+
+Run = Annotated[
+    int | None, typer.Option("--run", min=1, metavar="N", help="An earlier run than the newest.")
+]
 
 
 @app.command(
@@ -69,6 +68,20 @@ def start(
     queue: Annotated[
         str, typer.Option("--queue", metavar="NAME", help="The workers' queue.")
     ] = "default",
+    start_delay_ms: Annotated[
+        int | None,
+        typer.Option("--start-delay-ms", min=0, metavar="MS", help="Until its first step."),
+    ] = None,
+    timeout_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout-ms", min=0, metavar="MS", help="When it fails, if it runs so long."
+        ),
+    ] = None,
+    attr: Annotated[
+        list[str] | None,
+        typer.Option("--attr", metavar="NAME=VALUE", help="A search attribute; repeat for more."),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and print its result.")
     ] = False,
@@ -84,12 +97,13 @@ def start(
     has_input, value = merged_input(input_, ctx.meta[FIELDS_KEY])
     made = workflow_id if workflow_id is not None else f"{type_}-{secrets.token_hex(5)}"
     from perdure import wire
-    from perdure.operations import new_request_id
+    from perdure.operations import new_request_id, start_options
     from perdure.values import encode
 
     with connected(endpoint, timeout) as client:
         raw = wire.raw_payload(encode(value) if has_input else None)
-        args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue)
+        options = start_options(start_delay_ms, timeout_ms, filters.attributes_of(attr))
+        args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue, options)
         started = ask(client, args)
         _warn_if_unserved(client, made, type_, queue)
         if not wait:
@@ -105,61 +119,40 @@ def start(
 
 @app.command("list", epilog="\b\nExample:\n  perdure wf list --status Running --type FlakyDemo")
 def list_(
-    type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only of this workflow type.")
-    ] = None,
-    status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="Running, Completed, Failed, ...")
-    ] = None,
-    pending_state: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STATE", help="With an activity Scheduled, Leased, Retrying or DeadLettered."
-        ),
-    ] = None,
-    failure_type: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", help="With an activity that last failed with this."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")
-    ] = 100,
+    type_: filters.OfType = None,
+    status: filters.WithStatus = None,
+    pending_state: filters.WithPendingState = None,
+    failure_type: filters.WithFailure = None,
+    activity_type: filters.WithActivity = None,
+    attempts: filters.WithAttempts = None,
+    older_than_ms: filters.OlderThan = None,
+    younger_than_ms: filters.YoungerThan = None,
+    attr: filters.WithAttribute = None,
+    parent: filters.OfParent = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List workflows, the newest first."""
-    _check_word("--status", status, STATUSES)
-    _check_word("--pending-state", pending_state, PENDING_STATES)
-    from perdure import wire
-
-    def page(size: int, after: str | None) -> wire.Args:
-        return wire.ListWorkflows(
-            type_,
-            status,  # type: ignore[arg-type]
-            pending_state,  # type: ignore[arg-type]
-            failure_type,
-            limit=size,
-            page=after,
-        )
-
+    """List workflows, the newest first; of one that continues as new, each run."""
+    where = filters.Where(
+        type_,
+        status,
+        pending_state,
+        failure_type,
+        activity_type,
+        attempts,
+        older_than_ms,
+        younger_than_ms,
+        attr,
+        parent,
+    ).checked()
     with connected(endpoint, timeout) as client:
-        found, more = pages(client, page, "workflows", limit)
+        found, more = filters.pages(client, where.page, "workflows", limit)
     if as_json:
         output.emit(found)
         return
-    now_ms = _now_ms()
-    rows = [
-        (
-            each["workflow_id"],
-            each["type"],
-            output.coloured(each["status"]),
-            output.when(each.get("started_ms"), now_ms),
-            took(each),
-        )
-        for each in found
-    ]
-    output.show(output.table(("ID", "TYPE", "STATUS", "STARTED", "TOOK"), rows))
+    output.show(workflows(found, _now_ms()))
     if more:
         output.note(f"there are more than {limit}: see --limit")
 
@@ -167,6 +160,7 @@ def list_(
 @app.command(epilog="\b\nExample:\n  perdure wf describe order-42")
 def describe(
     workflow_id: WorkflowId,
+    run: Run = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -177,43 +171,17 @@ def describe(
     from perdure import wire
 
     with connected(endpoint, timeout) as client:
-        found = output.plain(ask(client, wire.DescribeWorkflow(workflow_id)))
+        found = output.plain(ask(client, wire.DescribeWorkflow(workflow_id, run)))
     if as_json:
         output.emit(found)
         return
-    now_ms = _now_ms()
-    facts = [
-        ("id", found["workflow_id"]),
-        ("type", found["type"]),
-        ("status", output.coloured(found["status"])),
-        ("started", output.when(found.get("started_ms"), now_ms)),
-        ("closed", output.when(found.get("closed_ms"), now_ms)),
-        ("input", output.short(found.get("input"))),
-        ("result", output.short(found.get("result"))),
-        ("failure", output.failure_line(found.get("failure"))),
-        ("history", output.counted(found.get("history_length", 0), "event")),
-    ]
-    output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
-    for line in task_lines(found.get("workflow_task") or {}, now_ms):
-        output.say(line)
-    activities = found.get("pending_activities") or []
-    if activities:
-        output.say()
-        output.show(pending(activities, now_ms))
-        for line in pending_notes(activities, now_ms):
-            output.say(line)
-    timers = found.get("pending_timers") or []
-    if timers:
-        rows = [
-            (each.get("timer_id", "-"), output.when(each.get("due_ms"), now_ms)) for each in timers
-        ]
-        output.say()
-        output.show(output.table(("TIMER", "DUE"), rows))
+    show_workflow(found, _now_ms())
 
 
 @app.command(epilog="\b\nExample:\n  perdure wf history order-42")
 def history(
     workflow_id: WorkflowId,
+    run: Run = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -224,7 +192,7 @@ def history(
     the last one while the activity is open, `perdure wf dlq show` all of a dead letter.
     """
     with connected(endpoint, timeout) as client:
-        events = output.plain(client.history(workflow_id))
+        events = output.plain(client.history(workflow_id, run=run))
     if as_json:
         output.emit(events)
         return
@@ -246,42 +214,28 @@ def history(
 def result(
     workflow_id: WorkflowId,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, however long.")] = False,
+    run: Run = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Print a workflow's result. Exit code 1: it failed; 6: it has not ended in --timeout."""
     with connected(endpoint, timeout) as client:
-        _print_result(client, workflow_id, timeout, as_json, patient=wait)
+        _print_result(client, workflow_id, timeout, as_json, patient=wait, run=run)
 
 
 # --- what several commands share ---------------------------------------------
-def pages(
-    client: Client,
-    args: Callable[[int, str | None], wire.Args],
-    name: str,
-    limit: int,
-) -> tuple[list[dict[str, Any]], bool]:
-    """(at most `limit` entries over as many pages as it takes, whether there are more).
-
-    `args(size, page)` is the operation that asks for one page; `name` is the field that its entries
-    are in.
-    """
-    found: list[dict[str, Any]] = []
-    page: str | None = None
-    while True:
-        answer = output.plain(ask(client, args(min(PAGE, limit - len(found)), page)))
-        found += answer[name]
-        page = answer.get("next_page")
-        if page is None or len(found) >= limit:
-            return found[:limit], page is not None
-
-
 def _print_result(
-    client: Client, workflow_id: str, timeout_s: float, as_json: bool, *, patient: bool
+    client: Client,
+    workflow_id: str,
+    timeout_s: float,
+    as_json: bool,
+    *,
+    patient: bool,
+    run: int | None = None,
 ) -> None:
     try:
-        value = _ended(client, workflow_id, timeout_s, patient=patient)
+        value = _ended(client, workflow_id, timeout_s, patient=patient, run=run)
     except errors.WorkflowFailed as error:
         failure = output.plain(error.failure)
         if as_json:
@@ -303,13 +257,15 @@ def _print_result(
         output.say(output.json_line(value))
 
 
-def _ended(client: Client, workflow_id: str, timeout_s: float, *, patient: bool) -> Any:
+def _ended(
+    client: Client, workflow_id: str, timeout_s: float, *, patient: bool, run: int | None
+) -> Any:
     """The result. A patient wait outlives restarts of the node that take less than the timeout."""
     wait_ms = WAIT_SLICE_MS if patient else int(timeout_s * 1_000)
     lost_at: float | None = None
     while True:
         try:
-            return client.result(workflow_id, timeout_ms=wait_ms)
+            return client.result(workflow_id, timeout_ms=wait_ms, run=run)
         except errors.DeadlineExceeded:
             lost_at = None
             if not patient:
@@ -342,16 +298,6 @@ def _warn_if_unserved(client: Client, workflow_id: str, type_: str, queue: str) 
     text = waiting.sentence("workflow", type_, queue, offers)
     if text is not None:
         output.note(f"warning: {workflow_id} waits for {text}")
-
-
-def _check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:
-    from perdure.config import nearest
-
-    if word is None or word in known:
-        return
-    near = nearest(word, known)
-    hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
-    raise typer.BadParameter(f"{option}: there is no {word!r}; {hint}")
 
 
 def _now_ms() -> int:

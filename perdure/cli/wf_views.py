@@ -21,6 +21,82 @@ def took(found: dict[str, Any]) -> str:
     return output.duration(found["closed_ms"] - found["started_ms"])
 
 
+def workflows(found: list[dict[str, Any]], now_ms: int) -> Any:
+    """The table of `wf list`; runs where one is not the first."""
+    has_runs = any(each.get("run", 1) > 1 for each in found)
+    rows = [
+        (
+            each["workflow_id"],
+            *([each.get("run", 1)] if has_runs else []),
+            each["type"],
+            output.coloured(each["status"]),
+            output.when(each.get("started_ms"), now_ms),
+            took(each),
+        )
+        for each in found
+    ]
+    run = ("RUN",) if has_runs else ()
+    return output.table(("ID", *run, "TYPE", "STATUS", "STARTED", "TOOK"), rows)
+
+
+def show_workflow(found: dict[str, Any], now_ms: int) -> None:
+    """`wf describe`."""
+    attributes = found.get("search_attributes")
+    parent = found.get("parent")
+    facts = [
+        ("id", found["workflow_id"]),
+        ("run", found["run"] if found.get("run", 1) > 1 else "-"),
+        ("type", found["type"]),
+        ("status", output.coloured(found["status"])),
+        ("parent", parent["workflow_id"] if parent else "-"),
+        ("started", output.when(found.get("started_ms"), now_ms)),
+        ("closed", output.when(found.get("closed_ms"), now_ms)),
+        ("times out", output.when(found.get("timeout_at_ms"), now_ms)),
+        ("input", output.short(found.get("input"))),
+        ("attributes", output.short(attributes) if attributes else "-"),
+        ("result", output.short(found.get("result"))),
+        ("failure", output.failure_line(found.get("failure"))),
+        ("history", f"{found.get('history_length', 0)} events"),
+    ]
+    output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
+    for line in [*wish_lines(found), *task_lines(found.get("workflow_task") or {}, now_ms)]:
+        output.say(line)
+    activities = found.get("pending_activities") or []
+    if activities:
+        output.say()
+        output.show(pending(activities, now_ms))
+        for line in pending_notes(activities, now_ms):
+            output.say(line)
+    timers = found.get("pending_timers") or []
+    if timers:
+        rows = [
+            (each.get("timer_id", "-"), output.when(each.get("due_ms"), now_ms)) for each in timers
+        ]
+        output.say()
+        output.show(output.table(("TIMER", "DUE"), rows))
+    children = found.get("children") or []
+    if children:
+        rows = [(each["workflow_id"], each["parent_close"]) for each in children]
+        output.say()
+        output.show(output.table(("CHILD", "WHEN THIS ENDS"), rows))
+
+
+def wish_lines(found: dict[str, Any]) -> list[str]:
+    """What people want of the workflow that it has not done yet."""
+    lines = []
+    if found.get("cancel_requested") and found["status"] == "Running":
+        why = found.get("cancel_reason")
+        lines.append("its cancellation is asked for" + (f": {output.one_line(why)}" if why else ""))
+    if found.get("paused"):
+        why = found.get("paused_reason")
+        lines.append("it is paused" + (f": {output.one_line(why)}" if why else ""))
+    for what in ("signals", "updates"):
+        waiting = found.get(what) or []
+        if waiting:
+            lines.append(f"{what} that its code has not dealt with: {len(waiting)}")
+    return ["", *lines] if lines else []
+
+
 def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
     """The table of a workflow's open activities; their queues where one is not the default."""
     has_queues = any(each.get("task_queue", DEFAULT_QUEUE) != DEFAULT_QUEUE for each in activities)

@@ -61,11 +61,14 @@ class StartWorkflow(Command, frozen=True, tag=1):
 
 
 class RedriveDeadLetter(Command, frozen=True, tag=2):
-    """Sent by the gateway for an operator."""
+    """Sent by the gateway for an operator: once more; with another `input`, if `has_input`."""
 
     workflow_id: str
     activity_id: str
     request_id: str | None = None
+    input: Payload | None = None
+    has_input: bool = False
+    by: str = ""
 
 
 class FailDeadLetter(Command, frozen=True, tag=3):

@@ -34,6 +34,9 @@ def redrive(execution: Execution, command: RedriveDeadLetter, facts: Facts) -> D
         activity_id=activity.activity_id,
         generation=activity.generation + 1,
         request_id=command.request_id,
+        input=command.input,
+        has_input=command.has_input,
+        by=command.by,
     )
     return Decision((record,), Done())
 
@@ -109,6 +112,9 @@ def _again(command: Resolution, facts: Facts, kind: type[Record]) -> Decision | 
     if event is None:
         return None
     is_same = getattr(event, "activity_id", None) == command.activity_id
+    if isinstance(command, RedriveDeadLetter) and isinstance(event, ActivityRedriven):
+        same_input = (event.has_input, event.input) == (command.has_input, command.input)
+        is_same = is_same and same_input
     if isinstance(command, CompleteDeadLetter) and isinstance(event, ActivityTaskCompleted):
         is_same = is_same and event.result == command.result
     if is_same:

@@ -311,6 +311,9 @@ def _redriven(activity: Activity, record: ActivityRedriven) -> None:
     activity.deaths_in_a_row = 0
     activity.uncharged_in_a_row = 0
     activity.handed_back = ""
+    if record.has_input:
+        activity.input = None if record.input is None else refer(record.input)
+        activity.input_event_id = record.event_id
 
 
 _ACTIVITY_FOLDS: dict[type[Record], Callable[[Activity, Any], None]] = {

@@ -115,13 +115,16 @@ class Ask(Message, frozen=True, tag=3):
 
 
 class Watch(Message, frozen=True, tag=4):
-    """Tell me when this workflow is closed (at once, if it is).
+    """Tell me when this execution is closed (at once, if it is).
+
+    With an `update_id`: when that update of the workflow, in whichever run, is answered.
 
     Answered NOT_FOUND where there is none.
     """
 
     n: int
     workflow_id: str
+    update_id: str = ""
 
 
 class Unwatch(Message, frozen=True, tag=5):
@@ -231,7 +234,7 @@ class ActivityTask(Message, frozen=True, tag=31):
     """Run this attempt. Payloads may be references: the gateway puts the payload in their place.
 
     `lease_ms`: how long the lease lasts from its grant; `attempt_ms`: what is left of the attempt,
-    heartbeats or not.
+    heartbeats or not. `scheduled_event_id`: the event that the input stands in.
     """
 
     token: str
@@ -355,6 +358,30 @@ class WorkerBye(Message, frozen=True, tag=45):
     """The worker ends in order: nothing is held any more."""
 
 
+class Query(Message, frozen=True, tag=46):
+    """Gateway to worker: ask the code of this execution. Answered by QueryAnswer `n`.
+
+    `consumed`: how far its workflow tasks have come; `last_event_id`: of all that there is.
+    """
+
+    n: int
+    workflow_id: str
+    workflow_type: str
+    name: str
+    input: Payload | None
+    consumed: int
+    last_event_id: int
+
+
+class QueryAnswer(Message, frozen=True, tag=47):
+    """Worker to gateway: what the handler returned, or (`code` of perdure.errors) why not."""
+
+    n: int
+    result: Payload | None
+    code: str = ""
+    message: str = ""
+
+
 # --- gateway and scheduler, by hand -----------------------------------------
 class Poll(Message, frozen=True, tag=50):
     """A client polls for one activity task. Answered by Polled `n`; `wait_ms` 0 answers at once."""
@@ -423,8 +450,9 @@ ToWorker = (
     | DropWorkflow
     | LeaseTerms
     | Backlog
+    | Query
 )
-FromWorkerToGateway = WorkerHello | Fetch | WorkerBye
+FromWorkerToGateway = WorkerHello | Fetch | WorkerBye | QueryAnswer
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -225,7 +225,7 @@ def task_of(
         details=activity.details,
         beat=activity.beat,
         options=activity.options,
-        scheduled_event_id=activity.scheduled_event_id,
+        scheduled_event_id=activity.input_event_id or activity.scheduled_event_id,
         scheduled_ms=activity.scheduled_ms,
         deadline_ms=lease.deadline_ms,
         lease_ms=max(0, lease.deadline_ms - max(now_ms, lease.granted_ms)),

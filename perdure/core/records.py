@@ -208,13 +208,19 @@ class ActivityDeadLettered(Record, frozen=True, tag=13):
 
 
 class ActivityRedriven(Record, frozen=True, tag=14):
-    """An operator sent a dead letter round again: a new generation at attempt 1."""
+    """An operator sent a dead letter round again: a new generation at attempt 1.
+
+    With `has_input` it has this `input` from now on. `by`: who it was, where they said so.
+    """
 
     event_id: int
     at_ms: int
     activity_id: str
     generation: int
     request_id: str | None
+    input: Payload | None = None
+    has_input: bool = False
+    by: str = ""
 
 
 # --- activities: the task table ---------------------------------------------

@@ -113,6 +113,8 @@ class Activity(msgspec.Struct, array_like=True):
     last_end: LastEnd | None = None
     handed_back: str = ""  # Why the last grant came back unrun ("unknown_type", ...), for describe.
     cancel_requested: str = ""  # "wait" or "abandon", once the workflow gave it up and it goes on.
+    # The redrive that brought the input, if it is another than that it was scheduled with; else 0.
+    input_event_id: int = 0
 
     @property
     def last_failure(self) -> Failure | None:

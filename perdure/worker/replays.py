@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from perdure.clock import boottime_ms
 from perdure.core.commands import CompleteWorkflowTask
+from perdure.worker.errand import Errand
 from perdure.worker.relay import Relay
 from perdure.worker.sockets import Inbox
 from perdure.worker.stage import Following, Outcome, Stage, Work
@@ -45,7 +46,7 @@ class Replays:
         self._inbox = inbox
         self._done = done
         self._clock = clock
-        self._queue: deque[Work | Following | str] = deque()
+        self._queue: deque[Work | Following | Errand | str] = deque()
         self._stage = Stage(definitions)
         self._is_away = False  # A thread that has lost the lead is still on the stage.
         self._seen = 0
@@ -58,8 +59,8 @@ class Replays:
         """Whether `run` has something to do."""
         return bool(self._queue) and not self._is_away
 
-    def submit(self, work: Work) -> None:
-        """Have `work` run; `done` is called with its outcome."""
+    def submit(self, work: Work | Errand) -> None:
+        """Have `work` run; `done` is called with its outcome, or it is told that it is over."""
         self._queue.append(work)
 
     def follow(self, following: Following) -> bool:
@@ -97,18 +98,26 @@ class Replays:
             self._end(work, outcome, now_ms)
         return None
 
-    def _end(self, work: Work | Following | str, outcome: Outcome | None, now_ms: int) -> None:
+    def _end(
+        self, work: Work | Following | Errand | str, outcome: Outcome | None, now_ms: int
+    ) -> None:
         if isinstance(work, Following):
             if work.given_up:
                 self.evict(work.workflow_id)  # It is ahead of what history was told.
             else:
                 taken = isinstance(outcome, CompleteWorkflowTask)
                 work.done(outcome if taken else None, now_ms)  # type: ignore[arg-type]
+        elif isinstance(work, Errand):
+            work.over(now_ms)
         elif isinstance(work, Work) and outcome is not None:
             self._done(work, outcome, now_ms)
 
     def _returned(
-        self, stage: Stage, work: Work | Following | str, outcome: Outcome | None, now_ms: int
+        self,
+        stage: Stage,
+        work: Work | Following | Errand | str,
+        outcome: Outcome | None,
+        now_ms: int,
     ) -> None:
         if stage is not self._stage:
             return  # It was given up.
@@ -169,3 +178,6 @@ class Replays:
         self._relay.appoint()
         if isinstance(work, Work):
             self._done(work, work.fails("blocked", stage.where()), now_ms)
+        elif isinstance(work, Errand):
+            work.blocked(stage.where())
+            work.over(now_ms)

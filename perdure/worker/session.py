@@ -26,6 +26,7 @@ from perdure.worker.asks import TO_BOTH, TO_GATEWAY, TO_HISTORY, Asks
 from perdure.worker.attempts import Runner
 from perdure.worker.direct import DirectLinks
 from perdure.worker.locator import Locator
+from perdure.worker.queries import Queries
 from perdure.worker.relay import Parting, Relay
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 from perdure.worker.workflows import Workflows
@@ -105,6 +106,9 @@ class Worker:
         self._relay = relay or Relay(self._lead)
         self.workflows = Workflows(
             config.workflows, self._relay, inbox, self._asks, gateway, clock=clock
+        )
+        self._queries = Queries(
+            config.workflows, self.workflows.replays.submit, self._asks, gateway
         )
         self._stalls = Stalls()
         self.is_worn_out = False  # It ends because too many of its threads are stuck.
@@ -318,11 +322,28 @@ class Worker:
                 self._saw(message.n)
                 self.activities.take(message, now_ms)
             case links.Page():
-                self.workflows.page(message, now_ms)
+                if not self._queries.page(message, now_ms):
+                    self.workflows.page(message, now_ms)
             case links.CancelTask():
                 self.activities.cancel(message.token, message.reason)
+            case _:
+                self._take_more(message, now_ms)
+
+    def _take_more(
+        self,
+        message: links.LeaseTerms
+        | links.Query
+        | links.DropWorkflow
+        | links.Backlog
+        | links.WorkerWelcome
+        | links.HistoryChanged,
+        now_ms: int,
+    ) -> None:
+        match message:
             case links.LeaseTerms():
                 self.activities.terms(message)
+            case links.Query():
+                self._queries.ask(message, now_ms)
             case links.DropWorkflow():
                 self.workflows.drop(message.workflow_id)
             case links.Backlog(waits):

@@ -29,6 +29,7 @@ from perdure.log_names import LogName
 from perdure.values import PAYLOAD_MAX
 from perdure.worker.endings import TERMINAL
 from perdure.worker.notes import notes_in
+from perdure.worker.errand import Errand
 from perdure.worker.replay import Replayer
 from perdure.workflow import Definition, NonDeterminism
 
@@ -101,11 +102,12 @@ class Stage:
     def __init__(self, definitions: Mapping[str, Definition]) -> None:
         self.turns = 1
         # A text: that workflow is being evicted.
-        self.work: Work | Following | str | None = None
+        self.work: Work | Following | Errand | str | None = None
         self.left = False
         self.handing_back = False
         self._definitions = definitions
         self._cache: OrderedDict[str, Replayer] = OrderedDict()
+        self._copies: OrderedDict[str, Replayer] = OrderedDict()  # Of workflows, for queries.
         self._lock = threading.Lock()
         self._ident = 0
         self._interrupted = False
@@ -128,7 +130,7 @@ class Stage:
             logs.logger().warning(LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id)
             _raise_in(self._ident, Blocked)
 
-    def leave(self) -> Work | Following | str | None:
+    def leave(self) -> Work | Following | Errand | str | None:
         """Count no more on what runs here: the work that is stuck. None: it has just moved."""
         with self._lock:
             if self.work is None:
@@ -145,7 +147,7 @@ class Stage:
         )
 
     # --- the thread's that runs the work ---------------------------------------------
-    def run(self, work: Work | Following | str) -> Outcome | None:
+    def run(self, work: Work | Following | Errand | str) -> Outcome | None:
         """Run `work`; None: there is nothing to report of it."""
         # Blocked may be raised anywhere from here to the end of `_settle`.
         outcome: Outcome | None = None
@@ -157,6 +159,8 @@ class Stage:
                 self._drop(work)
             elif isinstance(work, Following):
                 outcome = self._run_on(work)
+            elif isinstance(work, Errand):
+                work.run(self._copies)
             else:
                 outcome = self._run(work)
         except Blocked:
@@ -167,7 +171,9 @@ class Stage:
             except Blocked:
                 continue
 
-    def _settle(self, work: Work | Following | str, outcome: Outcome | None) -> Outcome | None:
+    def _settle(
+        self, work: Work | Following | Errand | str, outcome: Outcome | None
+    ) -> Outcome | None:
         with self._lock:
             self.work = None  # From here on nothing new is raised into this thread.
         if not self._interrupted:
@@ -175,6 +181,9 @@ class Stage:
         _raise_in(threading.get_ident(), None)
         self._interrupted = False
         if isinstance(work, str):
+            return None
+        if isinstance(work, Errand):
+            work.blocked(self.where())
             return None
         self._cache.pop(work.workflow_id, None)
         return None if isinstance(work, Following) else work.fails("blocked", self.where())

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from perdure import errors
-from perdure.client import AsyncClient, Client
+from perdure.async_client import AsyncClient
+from perdure.client import Client
 
 
 def _ping_into(client: Client, pipe: Any) -> None:

@@ -1,0 +1,127 @@
+"""From what a client asks to the command that history judges: for gateway and LocalEngine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure import values, wire
+from perdure.core.commands import (
+    AnyCommand,
+    CancelWorkflow,
+    CompleteActivity,
+    CompleteDeadLetter,
+    FailActivity,
+    FailDeadLetter,
+    RedriveDeadLetter,
+    SignalWorkflow,
+    StartWorkflow,
+    TerminateWorkflow,
+    Updated,
+    UpdateWorkflow,
+)
+from perdure.core.start import StartTerms
+from perdure.errors import UpdateFailed, UpdateRejected
+
+
+def command_of(form: wire.Form, args: wire.Args) -> AnyCommand:
+    """What history is asked. InvalidArgument naming the field where a payload is no value."""
+    return _COMMANDS[type(args)](form, args)
+
+
+def update_error(args: wire.UpdateWorkflow, end: Updated) -> UpdateFailed:
+    """Why there is no result of an update: rejected by its validator, or failed."""
+    why = end.failure
+    how = "was rejected" if end.rejected else "failed"
+    said = f": {why.type}: {why.message[:1_000]}" if why else ""
+    text = f"the update {args.name!r} of workflow {args.workflow_id!r} {how}{said}"
+    return UpdateRejected(text, why) if end.rejected else UpdateFailed(text, why)
+
+
+def _start(form: wire.Form, args: wire.StartWorkflow) -> AnyCommand:
+    payload = form.payload(args.input, "input")
+    terms = _terms(args.options)
+    said = [args.type, args.task_queue]
+    if terms is not None:
+        said += [str(terms.delay_ms), str(terms.timeout_ms), repr(terms.attributes)]
+    return StartWorkflow(
+        args.workflow_id,
+        args.type,
+        args.task_queue,
+        payload,
+        args.request_id,
+        values.digest(payload, *said),
+        terms,
+    )
+
+
+def _terms(options: wire.StartOptions | None) -> StartTerms | None:
+    """None for a plain start, which is all that most are."""
+    if options is None:
+        return None
+    terms = StartTerms(
+        delay_ms=options.start_delay_ms or 0,
+        timeout_ms=options.timeout_ms or 0,
+        attributes=tuple(sorted((options.search_attributes or {}).items())),
+    )
+    return None if terms == StartTerms() else terms
+
+
+def _signal(form: wire.Form, args: wire.SignalWorkflow) -> AnyCommand:
+    payload = form.payload(args.input, "input")
+    return SignalWorkflow(args.workflow_id, args.name, payload, args.request_id)
+
+
+def _cancel(form: wire.Form, args: wire.CancelWorkflow) -> AnyCommand:
+    return CancelWorkflow(args.workflow_id, args.reason or "", args.request_id)
+
+
+def _terminate(form: wire.Form, args: wire.TerminateWorkflow) -> AnyCommand:
+    return TerminateWorkflow(args.workflow_id, args.reason or "", args.request_id)
+
+
+def _update(form: wire.Form, args: wire.UpdateWorkflow) -> AnyCommand:
+    payload = form.payload(args.input, "input")
+    return UpdateWorkflow(args.workflow_id, args.name, payload, args.request_id)
+
+
+def _redrive(form: wire.Form, args: wire.RedriveDeadLetter) -> AnyCommand:
+    return RedriveDeadLetter(
+        args.workflow_id,
+        args.activity_id,
+        args.request_id,
+        form.payload(args.input, "input"),
+        bool(args.input),
+        args.by or "",
+    )
+
+
+def _fail_dead(form: wire.Form, args: wire.FailDeadLetter) -> AnyCommand:
+    return FailDeadLetter(args.workflow_id, args.activity_id, args.request_id)
+
+
+def _complete_dead(form: wire.Form, args: wire.CompleteDeadLetter) -> AnyCommand:
+    result = form.payload(args.result, "result")
+    return CompleteDeadLetter(args.workflow_id, args.activity_id, result, args.request_id)
+
+
+def _complete(form: wire.Form, args: wire.CompleteActivityTask) -> AnyCommand:
+    return CompleteActivity(args.token, form.payload(args.result, "result"))
+
+
+def _fail(form: wire.Form, args: wire.FailActivityTask) -> AnyCommand:
+    return FailActivity(args.token, args.failure.to_failure())
+
+
+_COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
+    wire.StartWorkflow: _start,
+    wire.SignalWorkflow: _signal,
+    wire.CancelWorkflow: _cancel,
+    wire.TerminateWorkflow: _terminate,
+    wire.UpdateWorkflow: _update,
+    wire.RedriveDeadLetter: _redrive,
+    wire.FailDeadLetter: _fail_dead,
+    wire.CompleteDeadLetter: _complete_dead,
+    wire.CompleteActivityTask: _complete,
+    wire.FailActivityTask: _fail,
+}

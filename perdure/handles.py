@@ -1,0 +1,111 @@
+"""WorkflowHandle and its asynchronous twin: one workflow, by its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.answers import Answer
+
+if TYPE_CHECKING:
+    from perdure.async_client import AsyncClient
+    from perdure.operations import Operations
+
+
+class WorkflowHandle:
+    """One workflow, by its id. Cheap: it holds no state, and may be made for any id.
+
+    `run` is the one that was started; where it is set, `describe`, `history` and `query` speak of
+    that run, else of the newest. `result` follows the chain of runs.
+    """
+
+    __slots__ = ("_client", "run", "workflow_id")
+
+    def __init__(self, client: Operations, workflow_id: str, run: int | None = None) -> None:
+        self._client = client
+        self.workflow_id = workflow_id
+        self.run = run
+
+    def result(self, timeout_ms: int | None = None) -> Any:
+        """See Client.result."""
+        return self._client.result(self.workflow_id, timeout_ms=timeout_ms, run=self.run)
+
+    def describe(self) -> Answer:
+        """See Client.describe_workflow."""
+        return self._client.describe_workflow(self.workflow_id, run=self.run)
+
+    def history(self) -> list[Answer]:
+        """See Client.history."""
+        return self._client.history(self.workflow_id, run=self.run)
+
+    def signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """See Client.signal_workflow."""
+        self._client.signal_workflow(self.workflow_id, name, *args, **kwargs)
+
+    def query(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """See Client.query_workflow."""
+        kwargs.setdefault("run", self.run)
+        return self._client.query_workflow(self.workflow_id, name, *args, **kwargs)
+
+    def update(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """See Client.update_workflow."""
+        return self._client.update_workflow(self.workflow_id, name, *args, **kwargs)
+
+    def cancel(self, reason: str = "") -> None:
+        """See Client.cancel_workflow."""
+        self._client.cancel_workflow(self.workflow_id, reason)
+
+    def terminate(self, reason: str = "") -> None:
+        """See Client.terminate_workflow."""
+        self._client.terminate_workflow(self.workflow_id, reason)
+
+    def __repr__(self) -> str:
+        return f"WorkflowHandle({self.workflow_id!r})"
+
+
+class AsyncWorkflowHandle:
+    """WorkflowHandle for asyncio: the same methods, each awaited."""
+
+    __slots__ = ("_client", "run", "workflow_id")
+
+    def __init__(self, client: AsyncClient, workflow_id: str, run: int | None = None) -> None:
+        self._client = client
+        self.workflow_id = workflow_id
+        self.run = run
+
+    async def result(self, timeout_ms: int | None = None) -> Any:
+        """See Client.result."""
+        return await self._client.result(self.workflow_id, timeout_ms=timeout_ms, run=self.run)
+
+    async def describe(self) -> Answer:
+        """See Client.describe_workflow."""
+        found: Answer = await self._client.describe_workflow(self.workflow_id, run=self.run)
+        return found
+
+    async def history(self) -> list[Answer]:
+        """See Client.history."""
+        found: list[Answer] = await self._client.history(self.workflow_id, run=self.run)
+        return found
+
+    async def signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """See Client.signal_workflow."""
+        await self._client.signal_workflow(self.workflow_id, name, *args, **kwargs)
+
+    async def query(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """See Client.query_workflow."""
+        kwargs.setdefault("run", self.run)
+        return await self._client.query_workflow(self.workflow_id, name, *args, **kwargs)
+
+    async def update(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """See Client.update_workflow."""
+        return await self._client.update_workflow(self.workflow_id, name, *args, **kwargs)
+
+    async def cancel(self, reason: str = "") -> None:
+        """See Client.cancel_workflow."""
+        await self._client.cancel_workflow(self.workflow_id, reason)
+
+    async def terminate(self, reason: str = "") -> None:
+        """See Client.terminate_workflow."""
+        await self._client.terminate_workflow(self.workflow_id, reason)
+
+    def __repr__(self) -> str:
+        return f"AsyncWorkflowHandle({self.workflow_id!r})"

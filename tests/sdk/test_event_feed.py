@@ -1,0 +1,171 @@
+"""The feed of what has happened, derived from the commit log."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import activity, errors, event_feed, workflow
+from perdure.failures import Failure
+from perdure.policy import RetryPolicy
+from perdure.testing import LocalEngine, ManualClock
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+@activity.define(retry=ONCE, start_to_close_ms=1_000, heartbeat_ms=500)
+def step(x: int = 0) -> int:
+    return x + 1
+
+
+@workflow.define(name="One")
+async def one(x: int = 0) -> int:
+    return await workflow.execute_activity(step, x, activity_id="a")
+
+
+@pytest.fixture
+def engine():
+    return LocalEngine([one], [step])
+
+
+def by_hand():
+    return LocalEngine([one], [], clock=ManualClock(0))
+
+
+def ids(events):
+    return [event.id for event in events]
+
+
+def kinds(events):
+    return [event.kind for event in events]
+
+
+def test_what_happened_comes_in_order_each_with_an_id_of_its_own(engine):
+    engine.client.start_workflow(one, 1, workflow_id="w")
+    engine.run_until_idle()
+    events = list(engine.client.events())
+    assert kinds(events) == [
+        "WorkflowStarted",
+        "ActivityTaskScheduled",
+        "ActivityTaskCompleted",
+        "WorkflowCompleted",
+    ]
+    assert len(set(ids(events))) == 4
+    assert {event.workflow_id for event in events} == {"w"}
+    assert {event.run for event in events} == {1}
+
+
+def test_every_event_is_where_to_go_on_from(engine):
+    for number in range(3):
+        engine.client.start_workflow(one, 1, workflow_id=f"w{number}")
+        engine.run_until_idle()
+    events = list(engine.client.events())
+    for at, event in enumerate(events):
+        assert ids(engine.client.events(event.id)) == ids(events[at + 1 :])
+
+
+def test_an_id_does_not_depend_on_what_is_listened_to(engine):
+    engine.client.start_workflow(one, 1, workflow_id="w")
+    engine.client.start_workflow(one, 1, workflow_id="v")
+    engine.run_until_idle()
+    everything = {event.id: event.kind for event in engine.client.events()}
+    some = list(engine.client.events(kinds=["ActivityTaskCompleted"], workflow_id="v"))
+    assert kinds(some) == ["ActivityTaskCompleted"]
+    assert everything[some[0].id] == "ActivityTaskCompleted"
+
+
+def test_pages_of_any_size_make_the_same_feed(engine):
+    for number in range(5):
+        engine.client.start_workflow(one, 1, workflow_id=f"w{number}")
+    engine.run_until_idle()
+    whole = ids(engine.client.events())
+    for limit in (1, 2, 3, 7):
+        found, after = [], None
+        while (page := engine.client.read_events(after, limit)).events:
+            assert len(page.events) <= limit
+            found += ids(page.events)
+            after = page.next
+        assert found == whole
+
+
+def test_from_now_on_is_only_what_comes(engine):
+    engine.client.start_workflow(one, 1, workflow_id="w")
+    engine.run_until_idle()
+    after = engine.client.read_events("now").next
+    assert list(engine.client.events(after)) == []
+    engine.client.start_workflow(one, 1, workflow_id="v")
+    assert [event.workflow_id for event in engine.client.events(after)] == ["v"]
+
+
+def test_a_kind_that_there_is_not_is_refused_naming_those_that_there_are(engine):
+    with pytest.raises(errors.InvalidArgument, match="ActivityDeadLettered"):
+        list(engine.client.events(kinds=["Nonsense"]))
+
+
+@pytest.mark.parametrize("after", ["x", "1.2.3", "-1", "", "1.", " 1"])
+def test_a_place_that_is_none_is_refused_naming_the_field(engine, after):
+    with pytest.raises(errors.InvalidArgument) as caught:
+        list(engine.client.events(after))
+    assert caught.value.field == "after"
+
+
+def test_a_place_that_is_not_there_yet_is_refused(engine):
+    with pytest.raises(errors.FailedPrecondition, match="no 99999 yet"):
+        list(engine.client.events("99999"))
+
+
+def dead(engine):
+    return [it for it in engine.client.events() if it.kind == "ActivityDeadLettered"]
+
+
+def by_failure(engine, task):
+    engine.fail_activity_task(task.token, Failure("Boom", "no"))
+
+
+def by_timeout(engine, task):
+    engine.record_heartbeat(task.token)
+    for _ in range(4):
+        engine.clock.advance_ms(300)
+        try:
+            engine.record_heartbeat(task.token)
+        except errors.FailedPrecondition:
+            return
+
+
+def by_silence(engine, task):
+    engine.clock.advance_ms(10_000)
+
+
+@pytest.mark.parametrize("way", [by_failure, by_timeout, by_silence])
+def test_each_way_into_the_dead_letters_is_exactly_one_event(way):
+    engine = by_hand()
+    engine.client.start_workflow(one, 1, workflow_id="w")
+    engine.run_workflow_tasks()
+    way(engine, engine.poll_activity_task())
+    [letter] = engine.list_dead_letters()
+    [event] = dead(engine)
+    assert (event.activity_id, event.attempt) == ("a", 1)
+    assert event.failure.type == letter.last_failure.type
+    engine.restart()
+    assert ids(dead(engine)) == [event.id]
+    engine.redrive_dead_letter("w", "a")
+    assert kinds(engine.client.events(event.id)) == ["ActivityRedriven"]
+    way(engine, engine.poll_activity_task())
+    assert len(set(ids(dead(engine)))) == 2
+
+
+def test_a_failed_attempt_that_is_tried_again_is_an_event_and_the_log_of_it_is_brief():
+    engine = LocalEngine([one], [], clock=ManualClock(0))
+
+    @activity.define(name="step")
+    def again(x: int) -> int:
+        return x
+
+    engine = LocalEngine([one], [], clock=engine.clock)
+    engine.client.start_workflow(one, 1, workflow_id="w")
+    engine.run_workflow_tasks()
+    task = engine.poll_activity_task()
+    engine.fail_activity_task(task.token, Failure("Boom", "x" * 5_000, stack="s" * 5_000))
+    [event] = dead(engine)
+    assert len(event.failure.message) == event_feed.MESSAGE_CHARS_MAX
+    assert not hasattr(event.failure, "stack")
+    assert "input" not in event
