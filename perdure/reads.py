@@ -21,6 +21,7 @@ from perdure.core.records import (
     ActivityTaskScheduled,
     Event,
     Payload,
+    SignalReceived,
     WorkflowStarted,
     decode_event,
 )
@@ -31,6 +32,7 @@ from perdure.values import is_reference
 
 # What the first run of a chain is, of which there are later ones.
 _HAS_LATER = frozenset({Status.CONTINUED_AS_NEW, Status.REMOVED})
+SIGNALS_SHOWN_MAX = 100
 LIST_LIMIT = 100  # Entries of a list where the asker names no limit.
 
 
@@ -75,7 +77,25 @@ def describe(
     }
     start = first.input if isinstance(first, WorkflowStarted) else None
     waits = waiting.of_execution(found, offers, now_ms, in_engine=in_engine)
-    return views.describe(found, start, closing, details, waits.activities, waits.task)
+    shown = views.describe(found, start, closing, details, waits.activities, waits.task)
+    return {**shown, "signals": unread_signals(reader, found)}
+
+
+def unread_signals(reader: Reader, found: Execution) -> list[dict[str, Any]]:
+    """Signals that no workflow task has brought to the code yet, oldest first."""
+    if found.more is None or not found.more.unread or not found.is_open:
+        return []
+    raw = reader.events(found.workflow_id, found.consumed, SIGNALS_SHOWN_MAX, FRAME_BYTES)
+    return [
+        {
+            "name": event.name,
+            "input": views.value(event.input),
+            "at_ms": event.at_ms,
+            "event_id": event.event_id,
+        }
+        for event in map(decode_event, raw)
+        if isinstance(event, SignalReceived)
+    ]
 
 
 def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:
@@ -103,6 +123,10 @@ def list_workflows(reader: Reader, args: wire.ListWorkflows, now_ms: int) -> dic
         failure_type=args.failure_type,
         activity_type=args.activity_type,
         older_than_ms=None if args.older_than_ms is None else now_ms - args.older_than_ms,
+        younger_than_ms=None if args.younger_than_ms is None else now_ms - args.younger_than_ms,
+        attempts=args.attempts,
+        attributes=tuple((args.attributes or {}).items()),
+        parent=args.parent,
     )
     found, next_page = reader.list_workflows(where, args.limit or LIST_LIMIT, args.page)
     return {"workflows": [views.summary(it) for it in found], "next_page": next_page}

@@ -56,7 +56,9 @@ def list_(
     by_failure: Annotated[
         bool, typer.Option("--by-failure", help="Count them, by what they died of.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many, oldest first.")
+    ] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,

@@ -35,6 +35,8 @@ EXIT_CODES: dict[str, int] = {
     errors.Unauthenticated.code: REFUSED,
     errors.DeadlineExceeded.code: REFUSED,
     errors.WorkflowFailed.code: FAILED,
+    errors.UpdateFailed.code: FAILED,
+    errors.UpdateRejected.code: FAILED,
     errors.Internal.code: FAILED,
 }
 """The exit code of each error, as docs/cli.md lists them."""

@@ -44,6 +44,18 @@ WORKERS_PAUSE_S = 0.5
 Run = Annotated[
     int | None, typer.Option("--run", min=1, metavar="N", help="An earlier run than the newest.")
 ]
+StartDelay = Annotated[
+    int | None,
+    typer.Option("--start-delay-ms", min=0, metavar="MS", help="Until its first step."),
+]
+TimeoutMs = Annotated[
+    int | None,
+    typer.Option("--timeout-ms", min=0, metavar="MS", help="When it fails, if it runs so long."),
+]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attr", metavar="NAME=VALUE", help="A search attribute; repeat for more."),
+]
 
 
 @app.command(
@@ -68,20 +80,9 @@ def start(
     queue: Annotated[
         str, typer.Option("--queue", metavar="NAME", help="The workers' queue.")
     ] = "default",
-    start_delay_ms: Annotated[
-        int | None,
-        typer.Option("--start-delay-ms", min=0, metavar="MS", help="Until its first step."),
-    ] = None,
-    timeout_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--timeout-ms", min=0, metavar="MS", help="When it fails, if it runs so long."
-        ),
-    ] = None,
-    attr: Annotated[
-        list[str] | None,
-        typer.Option("--attr", metavar="NAME=VALUE", help="A search attribute; repeat for more."),
-    ] = None,
+    start_delay_ms: StartDelay = None,
+    timeout_ms: TimeoutMs = None,
+    attr: Attributes = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end and print its result.")
     ] = False,
@@ -129,7 +130,9 @@ def list_(
     younger_than_ms: filters.YoungerThan = None,
     attr: filters.WithAttribute = None,
     parent: filters.OfParent = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")
+    ] = 100,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,

@@ -9,7 +9,6 @@ packed Session means that the gateway passed it on for that worker, untouched, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,10 @@ from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
 from perdure.core.loan_links import Lend as Lend
 from perdure.core.loan_links import Lent as Lent
+from perdure.core.query_links import DeadListed as DeadListed
+from perdure.core.query_links import ListDead as ListDead
+from perdure.core.query_links import Query as Query
+from perdure.core.query_links import QueryAnswer as QueryAnswer
 from perdure.core.records import ActivityOptions, Payload
 from perdure.core.tree_links import (
     ChildFailed as ChildFailed,
@@ -358,30 +361,6 @@ class WorkerBye(Message, frozen=True, tag=45):
     """The worker ends in order: nothing is held any more."""
 
 
-class Query(Message, frozen=True, tag=46):
-    """Gateway to worker: ask the code of this execution. Answered by QueryAnswer `n`.
-
-    `consumed`: how far its workflow tasks have come; `last_event_id`: of all that there is.
-    """
-
-    n: int
-    workflow_id: str
-    workflow_type: str
-    name: str
-    input: Payload | None
-    consumed: int
-    last_event_id: int
-
-
-class QueryAnswer(Message, frozen=True, tag=47):
-    """Worker to gateway: what the handler returned, or (`code` of perdure.errors) why not."""
-
-    n: int
-    result: Payload | None
-    code: str = ""
-    message: str = ""
-
-
 # --- gateway and scheduler, by hand -----------------------------------------
 class Poll(Message, frozen=True, tag=50):
     """A client polls for one activity task. Answered by Polled `n`; `wait_ms` 0 answers at once."""
@@ -405,34 +384,6 @@ class Unpoll(Message, frozen=True, tag=52):
     """The client of poll `n` went away."""
 
     n: int
-
-
-# --- gateway and dlq --------------------------------------------------------
-class ListDead(Message, frozen=True, tag=60):
-    """Dead letters that match, oldest first, from the index.
-
-    Judged once the projection has reached `commit`.
-    """
-
-    n: int
-    commit: int
-    workflow_id: str | None
-    activity_id: str | None
-    activity_type: str | None
-    failure_type: str | None
-    older_than_ms: int | None
-    limit: int
-    page: str | None
-
-
-class DeadListed(Message, frozen=True, tag=61):
-    """`entries`: JSON-able maps as `wf dlq list --json`; `whole`: with failures, input reference
-    and details.
-    """
-
-    n: int
-    entries: tuple[dict[str, Any], ...]
-    next_page: str | None
 
 
 ToHistory = Hello | Ask | Watch | Unwatch | Lend

@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.change import Change, StoredEvent
 from perdure.core.gates import Gate
 from perdure.core.records import Record
+from perdure.core.start import Attribute
 from perdure.core.state import Activity, Execution
 from perdure.store.retention import Retention
 
@@ -105,6 +106,10 @@ class WorkflowFilter(msgspec.Struct, frozen=True):
     failure_type: str | None = None
     activity_type: str | None = None
     older_than_ms: int | None = None  # Started before this instant.
+    younger_than_ms: int | None = None  # Started at this instant or later.
+    attempts: int | None = None  # With an open activity at this attempt or a later one.
+    attributes: tuple[tuple[str, Attribute], ...] = ()  # Search attributes, all of them.
+    parent: str | None = None  # The workflow whose child it is, whichever run of it.
 
 
 class Writer(Protocol):

@@ -11,12 +11,32 @@ import msgspec
 
 from perdure.core.chain import next_hash
 from perdure.core.change import Change
-from perdure.core.ids import execution_id
+from perdure.core.ids import execution_id, of_execution
+from perdure.core.more import More
 from perdure.core.records import CommitBody, encode_body
+from perdure.core.start import Attribute
 from perdure.errors import InvalidArgument
-from perdure.store.protocol import CommitRow, EpochLost, StoreError
+from perdure.store.protocol import CommitRow, EpochLost, StoreError, WorkflowFilter
 
 KEY_BYTES = 32
+
+
+def more_fits(more: More | None, where: WorkflowFilter) -> bool:
+    """Whether an execution that has `more` is what the filter asks for there."""
+    if not where.attributes and where.parent is None:
+        return True
+    if more is None:
+        return False
+    if where.parent is not None and (
+        more.parent is None or of_execution(more.parent.workflow_id)[0] != where.parent
+    ):
+        return False
+    return all(_same(more.attributes.get(name), value) for name, value in where.attributes)
+
+
+def _same(has: Attribute | None, wanted: Attribute) -> bool:
+    """True is not 1."""
+    return has == wanted and isinstance(has, bool) == isinstance(wanted, bool)
 
 
 class Newest(NamedTuple):

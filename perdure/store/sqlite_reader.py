@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -14,6 +15,7 @@ from perdure.store import rules, sqlite_asides, sqlite_gates, sqlite_rows, sqlit
 from perdure.store.protocol import AsideRow, CommitRow, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
+_MORE_FITS = "perdure_more_fits"
 
 _DEAD_LETTERS = f"""
 SELECT e.workflow_id, e.workflow_type, a.body, a.seq, a.activity_id
@@ -96,10 +98,18 @@ class SqliteReader:
     ) -> tuple[list[Execution], str | None]:
         """Executions that match, newest start first, without what is open in them; the next page.
 
-        pending_state, failure_type and activity_type speak of one and the same open activity.
+        pending_state, failure_type, activity_type and attempts speak of one and the same open
+        activity.
         Raises InvalidArgument on a page that is not a token from here.
         """
         conditions, bindings = _conditions(where)
+        if where.attributes or where.parent is not None:
+            conditions.append(f"more IS NOT NULL AND {_MORE_FITS}(more)")
+
+            def fits(more: Any) -> bool:
+                return rules.more_fits(sqlite_rows.decode_more(more), where)
+
+            self._connection().create_scalar_function(_MORE_FITS, fits, 1)
         if page is not None:
             conditions.append("seq < :page")
             bindings["page"] = rules.page_start(page)
@@ -161,6 +171,7 @@ def _conditions(where: WorkflowFilter) -> tuple[list[str], dict[str, str | int]]
         ("type", "workflow_type = :type", where.workflow_type),
         ("status", "status = :status", where.status),
         ("older", "started_ms < :older", where.older_than_ms),
+        ("younger", "started_ms >= :younger", where.younger_than_ms),
     ):
         if wanted is not None:
             conditions.append(condition)
@@ -169,6 +180,7 @@ def _conditions(where: WorkflowFilter) -> tuple[list[str], dict[str, str | int]]
         ("pending", "state = :pending", where.pending_state),
         ("failure", "failure_type = :failure", where.failure_type),
         ("activity", "activity_type = :activity", where.activity_type),
+        ("attempts", "attempt >= :attempts", where.attempts),
     ):
         if wanted is not None:
             of_activity.append(condition)

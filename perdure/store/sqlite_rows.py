@@ -52,7 +52,7 @@ _SEQ = "(SELECT seq FROM executions WHERE workflow_id = ?)"
 encode = msgspec.msgpack.Encoder().encode
 decode_activity = msgspec.msgpack.Decoder(Activity).decode
 _decode_failure = msgspec.msgpack.Decoder(Failure).decode
-_decode_more = msgspec.msgpack.Decoder(More).decode
+decode_more = msgspec.msgpack.Decoder(More).decode
 
 Row = tuple[Any, ...]
 
@@ -64,7 +64,7 @@ def execution_of(row: Row) -> Execution:
     if fields[_FAILURE_AT] is not None:
         fields[_FAILURE_AT] = _decode_failure(fields[_FAILURE_AT])
     if fields[_MORE_AT] is not None:
-        fields[_MORE_AT] = _decode_more(fields[_MORE_AT])
+        fields[_MORE_AT] = decode_more(fields[_MORE_AT])
     return Execution(*fields)
 
 

@@ -34,13 +34,9 @@ def asked(replayer: Replayer, name: str, payload: Payload | None) -> Payload:
     something; InvalidArgument where the input does not fit it.
     """
     try:
-        answered: Payload = replayer.query(name, payload)  # type: ignore[attr-defined]
-        return answered
-    except PerdureError:
-        raise
-    except Exception as problem:
-        text = f"the query {name!r} failed: {type(problem).__name__}: {problem}"
-        raise FailedPrecondition(text[:4_000]) from problem
+        return replayer.query(name, payload)
+    except NonDeterminism as problem:
+        raise FailedPrecondition(f"query {name!r}: {problem}") from problem
 
 
 def ask_fresh(
@@ -105,9 +101,8 @@ class _Query(Errand):
             self.answer = links.QueryAnswer(n, result)
         except PerdureError as problem:
             self.answer = links.QueryAnswer(n, None, problem.code, problem.message)
-            is_kept = is_kept and problem.code == errors.NotFound.code
         finally:
-            if is_kept:
+            if is_kept and not copy.is_broken:
                 self.reached = copy.consumed
                 copies[id_] = copy
             else:

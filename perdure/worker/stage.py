@@ -28,8 +28,8 @@ from perdure.failures import (
 from perdure.log_names import LogName
 from perdure.values import PAYLOAD_MAX
 from perdure.worker.endings import TERMINAL
-from perdure.worker.notes import notes_in
 from perdure.worker.errand import Errand
+from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
 from perdure.workflow import Definition, NonDeterminism
 

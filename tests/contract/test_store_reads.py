@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from perdure.core.ids import execution_id
+from perdure.core.more import More
 from perdure.core.records import ActivityTaskFailed, encode_event
+from perdure.core.start import Parent
 from perdure.core.state import ActivityState, Status
 from perdure.errors import InvalidArgument
 from perdure.store.protocol import WorkflowFilter
@@ -212,6 +215,16 @@ def test_a_page_that_is_no_token_is_refused(store, page):
         ({"status": "Running"}, ["late", "boom", "bang"]),
         ({"status": "Completed"}, ["ended"]),
         ({"older_than_ms": WALL_MS + 10}, ["boom", "bang", "ended"]),
+        ({"younger_than_ms": WALL_MS + 10}, ["late"]),
+        ({"attempts": 2}, ["bang"]),
+        ({"attempts": 2, "failure_type": "Boom"}, []),
+        ({"attributes": (("customer", "c-7"),)}, ["boom"]),
+        ({"attributes": (("customer", "c-7"), ("vip", True))}, ["boom"]),
+        ({"attributes": (("vip", 1),)}, []),
+        ({"attributes": (("customer", "c-8"),)}, []),
+        ({"parent": "p"}, ["boom"]),
+        ({"parent": "q"}, []),
+        ({"parent": "p", "workflow_type": "U"}, []),
         ({"pending_state": "DeadLettered"}, ["boom", "bang"]),
         ({"failure_type": "Bang"}, ["bang"]),
         ({"activity_type": "charge"}, ["late", "boom", "bang"]),
@@ -226,9 +239,14 @@ def test_a_page_that_is_no_token_is_refused(store, page):
 def test_a_list_is_narrowed_by_every_filter(store, where, expected):
     line = Line(store)
     bang = msgspec.structs.replace(execution("bang"), workflow_type="U")
+    more = More(
+        parent=Parent(execution_id("p", 3), "boom"), attributes={"customer": "c-7", "vip": True}
+    )
+    boom = msgspec.structs.replace(execution("boom"), more=more)
+    second = msgspec.structs.replace(dead(failure="Bang"), attempt=2)
     line.commit(
-        started=[execution("ended"), bang, execution("boom")],
-        activities=[("bang", dead(failure="Bang")), ("boom", dead(failure="Boom"))],
+        started=[execution("ended"), bang, boom],
+        activities=[("bang", second), ("boom", dead(failure="Boom"))],
     )
     line.commit(
         started=[execution("late", started_ms=WALL_MS + 10)],

@@ -20,6 +20,8 @@ FIXED = {
     "DeadlineExceeded": "DEADLINE_EXCEEDED",
     "Internal": "INTERNAL",
     "WorkflowFailed": "WORKFLOW_FAILED",
+    "UpdateFailed": "UPDATE_FAILED",
+    "UpdateRejected": "UPDATE_REJECTED",
 }
 
 

@@ -74,7 +74,12 @@ def test_arguments_that_are_absent_or_null_are_none(args):
         ("CompleteActivityTask", {"token": "t"}, "result"),
         ("CompleteActivityTask", {"token": "", "result": 1}, "token"),
         ("FailActivityTask", {"token": "t", "failure": {"message": "m"}}, "failure"),
-        ("RedriveDeadLetter", {"workflow_id": "w", "activity_id": "a", "input": 1}, "input"),
+        ("RedriveDeadLetter", {"workflow_id": "w", "activity_id": "a", "by": ""}, "by"),
+        ("SignalWorkflow", {"workflow_id": "w", "name": "a b"}, "name"),
+        ("QueryWorkflow", {"workflow_id": "w", "name": "n", "run": 0}, "run"),
+        ("UpdateWorkflow", {"workflow_id": "w", "name": "n", "request_id": ""}, "request_id"),
+        ("CancelWorkflow", {"workflow_id": "w", "reason": "x" * 5_000}, "reason"),
+        ("ReadEvents", {"after": "x"}, "after"),
         ("CompleteDeadLetter", {"workflow_id": "w", "activity_id": "a"}, "result"),
     ],
 )
@@ -98,7 +103,7 @@ def test_other_ids_are_refused(workflow_id):
         wire.DescribeWorkflow(workflow_id)
 
 
-@pytest.mark.parametrize("op", ["SignalWorkflow", "CancelWorkflow", "Nothing", ""])
+@pytest.mark.parametrize("op", ["SignalWorkflows", "Nothing", ""])
 def test_an_operation_that_is_not_there_is_named(op):
     refused = refusal(ask(op, {}))
     assert repr(op) in refused.error.message or op in refused.error.message

@@ -32,6 +32,7 @@ def test_a_dead_letter_holds_what_an_operator_needs():
     (entry,) = scene.engine.list_dead_letters()
     assert entry == {
         "workflow_id": "w",
+        "run": 1,
         "workflow_type": "one",
         "activity_id": "a",
         "activity_type": "step",

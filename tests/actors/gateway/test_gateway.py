@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import zmq
 
-from actors import gateway
+from actors import gateway, gateway_watches
 from perdure.core.commands import (
     Closed,
     CompleteActivity,
@@ -174,7 +174,7 @@ def test_who_asks_for_a_result_again_and_again_gets_the_answer_to_the_first_time
 
 
 def test_a_watch_that_may_have_got_lost_is_put_again_as_the_same(node, monkeypatch):
-    monkeypatch.setattr(gateway, "WATCH_AGAIN_MS", 0)
+    monkeypatch.setattr(gateway_watches, "WATCH_AGAIN_MS", 0)
     client = node.client()
     ask_for_result(client)
     watch = node.history.hear(Watch)
@@ -283,7 +283,7 @@ def test_requests_without_an_id_are_never_taken_for_repeats(node):
     ("body", "field"),
     [
         (b'{"id": 1, "op": "Nothing"}', "op"),
-        (b'{"id": 1, "op": "SignalWorkflow", "args": {}}', "SignalWorkflow"),
+        (b'{"id": 1, "op": "SignalWorkflow", "args": {}}', "workflow_id"),
         (b'{"id": 1, "op": "Ping", "args": {"x": 1}}', "x"),
         (b'{"id": 1, "op": "GetResult", "args": {"workflow_id": "w", "wait_ms": -1}}', "wait_ms"),
         (b'{"id": 1, "op": "StartWorkflow", "args": {"type": "a b", "workflow_id": "w"}}', "type"),

@@ -138,7 +138,7 @@ def test_a_whole_dead_letter_has_its_failures_input_and_details():
         details=values.encode(3),
         failures_newest=[AttemptFailure(1, 1, 12, "w1", Failure("Boom"))],
     )
-    entry = {"workflow_id": "w", "activity_id": "a"}
+    entry = {"workflow_id": "w", "run": 1, "activity_id": "a"}
     whole = gateway_reads.whole_dead_letter(Store(activities={"a": dead}), entry)
     assert (whole["input"], whole["heartbeat_details"]) == ("x" * 5_000, 3)
     assert whole["failures"][0]["failure"]["type"] == "Boom"
