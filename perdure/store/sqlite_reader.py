@@ -106,8 +106,8 @@ class SqliteReader:
         if where.attributes or where.parent is not None:
             conditions.append(f"more IS NOT NULL AND {_MORE_FITS}(more)")
 
-            def fits(more: Any) -> bool:
-                return rules.more_fits(sqlite_rows.decode_more(more), where)
+            def fits(*more: Any) -> bool:
+                return rules.more_fits(sqlite_rows.decode_more(more[0]), where)
 
             self._connection().create_scalar_function(_MORE_FITS, fits, 1)
         if page is not None:

@@ -321,29 +321,12 @@ class Worker:
             case links.ActivityTask():
                 self._saw(message.n)
                 self.activities.take(message, now_ms)
-            case links.Page():
-                if not self._queries.page(message, now_ms):
-                    self.workflows.page(message, now_ms)
+            case links.Page() | links.Query():
+                self._take_for_queries(message, now_ms)
             case links.CancelTask():
                 self.activities.cancel(message.token, message.reason)
-            case _:
-                self._take_more(message, now_ms)
-
-    def _take_more(
-        self,
-        message: links.LeaseTerms
-        | links.Query
-        | links.DropWorkflow
-        | links.Backlog
-        | links.WorkerWelcome
-        | links.HistoryChanged,
-        now_ms: int,
-    ) -> None:
-        match message:
             case links.LeaseTerms():
                 self.activities.terms(message)
-            case links.Query():
-                self._queries.ask(message, now_ms)
             case links.DropWorkflow():
                 self.workflows.drop(message.workflow_id)
             case links.Backlog(waits):
@@ -354,6 +337,12 @@ class Worker:
                 self.activities.base_ms = message.base_ms
                 self._history_is(message.history)
                 self._say_again(TO_HISTORY)
+
+    def _take_for_queries(self, message: links.Page | links.Query, now_ms: int) -> None:
+        if isinstance(message, links.Query):
+            self._queries.ask(message, now_ms)
+        elif not self._queries.page(message, now_ms):
+            self.workflows.page(message, now_ms)
 
     def _saw(self, commit: int) -> None:
         if commit > self._newest:
