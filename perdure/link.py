@@ -28,6 +28,7 @@ HIGH_WATER_MARK = 20_000
 RECEIVE_MAX = 1_000
 IPC_PATH_BYTES_MAX = 107
 NOW = int(zmq.NOBLOCK)
+_READ, _READ_AND_WRITE = int(zmq.POLLIN), int(zmq.POLLIN | zmq.POLLOUT)
 
 # Links that a fork left in this process: never used, never closed, they are the parent's.
 _inherited: list[Link] = []
@@ -40,7 +41,12 @@ class _Waiter:
 
     def __init__(self, remaining: int) -> None:
         self.remaining = remaining
-        self.event = threading.Event()
+        self.event: threading.Event | None = None  # Of one who does not lead.
+
+    def wake(self) -> None:
+        """All is answered, or it leads now, or it is over."""
+        if self.event is not None:
+            self.event.set()
 
 
 class Link:
@@ -96,13 +102,14 @@ class Link:
             if self._leader is None:
                 self._leader = waiter
             else:
+                waiter.event = threading.Event()
                 self._followers[waiter] = None
                 self._ring()
         try:
             while waiter.remaining and time.monotonic() < deadline and not self.is_closed:
                 if self._leader is waiter:
                     self._turn(deadline)
-                else:
+                elif waiter.event is not None:
                     waiter.event.wait(max(0.0, deadline - time.monotonic()))
                     waiter.event.clear()
         finally:
@@ -118,7 +125,7 @@ class Link:
         with self._lock:
             self._closed = True
             for waiter in self._followers:
-                waiter.event.set()
+                waiter.wake()
             if self._leader is None:
                 self._shut()
             else:
@@ -146,7 +153,7 @@ class Link:
             self._leader = next(iter(self._followers), None)
             if self._leader is not None:
                 del self._followers[self._leader]
-                self._leader.event.set()
+                self._leader.wake()
             elif self._closed:
                 self._shut()
 
@@ -163,7 +170,7 @@ class Link:
             self._scan_at = 0.0
             return
         is_waiting = self._flush(socket, now)
-        self._poller.register(socket, zmq.POLLIN | (zmq.POLLOUT if is_waiting else 0))
+        self._poller.register(socket, _READ_AND_WRITE if is_waiting else _READ)
         until = min(deadline, self._scan_at)
         for ready, _ in self._poller.poll(max(0, int((until - now) * 1000) + 1)):
             if ready is socket:
@@ -209,6 +216,9 @@ class Link:
             if ARMED:
                 reached(CrashPoint.CLIENT_ANSWERED_NOT_TOLD)
             self._deliver(answer)
+            leader = self._leader
+            if leader is not None and not leader.remaining:
+                return  # What else lies there is the next one's, who looks before it waits.
 
     def _deliver(self, answer: AnswerBody) -> None:
         with self._lock:
@@ -216,7 +226,7 @@ class Link:
             if waiter is None:
                 return  # A second answer to a request that was sent twice, or nobody waits.
             if not waiter.remaining and waiter is not self._leader:
-                waiter.event.set()
+                waiter.wake()
 
     def _note_connection(self) -> None:
         assert self._monitor is not None

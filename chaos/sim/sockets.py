@@ -96,8 +96,8 @@ class PartSocket:
         return [self.recv(flags)]
 
     def getsockopt(self, option: int) -> int:
-        """There is never a further part."""
-        return 0
+        """Whether a body is there; there is never a further part."""
+        return int(option == zmq.EVENTS and bool(self.bodies))
 
 
 class DirectSocket(PartSocket):

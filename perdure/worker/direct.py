@@ -15,7 +15,7 @@ import zmq
 from perdure.core import limits, links
 from perdure.core.ids import Session
 from perdure.worker.asks import TO_HISTORY, TO_SCHEDULER
-from perdure.worker.sockets import BYE_LINGER_MS, HWM, decode_batch
+from perdure.worker.sockets import BYE_LINGER_MS, HWM, decode_batch, has_more
 
 RECONNECT_MS, RECONNECT_MAX_MS = 10, 200
 _NOBLOCK, _SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
@@ -95,13 +95,15 @@ class DirectLinks:
 
     def receive(self, socket: Socket) -> Iterator[links.ToWorker]:
         """All messages that lie in one of our sockets (of at most DRAIN_MAX frames)."""
-        for _ in range(limits.DRAIN_MAX):
+        for number in range(limits.DRAIN_MAX):
             try:
                 socket.recv(_NOBLOCK)  # Our own session: nobody else's is sent here.
                 body = socket.recv(_NOBLOCK)
             except zmq.Again:
                 return
             yield from decode_batch(self._decoder, body, links.ToWorker, "direct")
+            if not number and not has_more(socket):
+                return
 
     def close(self) -> None:
         """Close; what was said last still leaves, for a moment."""
