@@ -18,8 +18,8 @@ from perdure.core.change import Change
 from perdure.core.gates import Gate
 from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import Record, decode_event
-from perdure.core.state import Activity, ActivityState, Execution, Status
-from perdure.store import leaps, rules
+from perdure.core.state import Activity, ActivityState, Execution
+from perdure.store import leaps, memory_filters, rules
 from perdure.store.memory_changes import Stored, apply, check, decode_activity
 from perdure.store.protocol import (
     AsideRow,
@@ -389,7 +389,7 @@ class MemoryReader:
                 if before is not None and stored.seq >= before:
                     continue
                 execution = stored.whole()
-                if not _matches(execution, where):
+                if not memory_filters.fits(execution, where):
                     continue
                 if len(found) == limit:
                     return found, rules.page_token(last_seq)
@@ -426,32 +426,3 @@ class MemoryReader:
         if self._store is None:
             raise StoreError("this reader is closed; make another")
         return self._store
-
-
-def _matches(execution: Execution, where: WorkflowFilter) -> bool:
-    of_activity = (where.pending_state, where.failure_type, where.activity_type, where.attempts)
-    return (
-        where.workflow_type in (None, execution.workflow_type)
-        and (where.status or execution.status) == execution.status
-        and (where.status is not None or execution.status is not Status.REMOVED)
-        and (where.older_than_ms is None or execution.started_ms < where.older_than_ms)
-        and (where.younger_than_ms is None or execution.started_ms >= where.younger_than_ms)
-        and rules.more_fits(execution.more, where)
-        and (
-            of_activity == (None, None, None, None)
-            or any(_is_of(one, where) for one in execution.activities.values())
-        )
-    )
-
-
-def _is_of(activity: Activity, where: WorkflowFilter) -> bool:
-    failure = activity.last_failure
-    return (
-        where.pending_state in (None, activity.state)
-        and (where.attempts is None or activity.attempt >= where.attempts)
-        and where.activity_type in (None, activity.activity_type)
-        and (
-            where.failure_type is None
-            or (failure is not None and failure.type == where.failure_type)
-        )
-    )
