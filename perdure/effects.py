@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import apsw
 import msgspec
@@ -25,8 +25,12 @@ from perdure.clock import wall_ms
 from perdure.crash_points import CrashPoint, reached
 from perdure.errors import FailedPrecondition, InvalidArgument, Unavailable
 
+if TYPE_CHECKING:
+    from perdure.directory_effects import DirectoryEffects as DirectoryEffects
+
 BUSY_TIMEOUT_MS = 60_000
 KEY_BYTES_MAX = 2_048
+HEADER = "Idempotency-Key"
 
 current_activity: Callable[[], tuple[str, int] | None] | None = None
 """Set by perdure.activity: the (idempotency key, attempt) of the activity that runs here, or None
@@ -117,7 +121,7 @@ class SqliteEffects:
         is `payload`, what the effect was asked for. `fence` is compared: FailedPrecondition if a
         higher one has asked for the key. Unavailable if the database stays locked.
         """
-        key, attempt = _identity(key, attempt)
+        key, attempt = identity(key, attempt)
         delivery = Delivery(
             key=key,
             attempt=attempt,
@@ -313,7 +317,7 @@ def _keep_transaction(action: int, *_: str | None) -> int:
 def _call(fn: Callable[..., Any] | None, connection: apsw.Connection) -> Any:
     if fn is None:
         return None
-    result = fn(connection) if _takes_an_argument(fn) else fn()
+    result = fn(connection) if takes_an_argument(fn) else fn()
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
@@ -321,8 +325,11 @@ def _call(fn: Callable[..., Any] | None, connection: apsw.Connection) -> Any:
     return result
 
 
-def _takes_an_argument(fn: Callable[..., Any]) -> bool:
-    """Whether `fn` needs the connection. A default (`lambda i=i: …`) is not for us to replace."""
+def takes_an_argument(fn: Callable[..., Any]) -> bool:
+    """Whether `fn` needs what a receiver hands it.
+
+    A default (`lambda i=i: …`) is not for us to replace.
+    """
     try:
         inspect.signature(fn).bind()
     except (TypeError, ValueError):  # ValueError: a builtin that has no signature.
@@ -353,7 +360,10 @@ def _record(connection: apsw.Connection, delivery: Delivery) -> None:
     )
 
 
-def _identity(key: str | None, attempt: int | None) -> tuple[str, int]:
+def identity(key: str | None, attempt: int | None) -> tuple[str, int]:
+    """Key and attempt of an effect, by default those of the activity that runs here (attempt 0
+    outside of one). InvalidArgument, naming the key, for one that is missing or can't be.
+    """
     if key is None or attempt is None:
         running = None if current_activity is None else current_activity()
         if running is not None:
@@ -366,8 +376,40 @@ def _identity(key: str | None, attempt: int | None) -> tuple[str, int]:
     return key, attempt or 0
 
 
+def http_headers(key: str | None = None) -> dict[str, str]:
+    """The header by which many HTTP services tell a repeated request: `Idempotency-Key`.
+
+    Inside an activity `key` defaults to its own, in which what a header can't carry is
+    percent-encoded. A `key` that is given must be printable ASCII: InvalidArgument.
+    """
+    if key is None:
+        own, _ = identity(None, None)
+        return {HEADER: "".join(one if _fits(one) else _escaped(one) for one in own)}
+    identity(key, None)
+    if not all(map(_fits, key)):
+        raise InvalidArgument("key must be printable ASCII without spaces", field="key")
+    return {HEADER: key}
+
+
+def _fits(one: str) -> bool:
+    return "!" <= one <= "~"
+
+
+def _escaped(one: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in one.encode())
+
+
 def _hashed(token: str | bytes | None) -> str | None:
     if token is None:
         return None
     raw = token.encode() if isinstance(token, str) else token
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
+def __getattr__(name: str) -> Any:
+    """DirectoryEffects, at its first use."""
+    if name != "DirectoryEffects":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from perdure.directory_effects import DirectoryEffects
+
+    return DirectoryEffects

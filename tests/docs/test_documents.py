@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import re
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from perdure import activity, registry, wire, workflow
 from perdure.local_client import LocalClient
 from perdure.policy import RetryPolicy, backoff_ms
 from perdure.testing import LocalEngine
+from perdure.worker.context import activity_context
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -143,6 +145,46 @@ def test_the_code_of_the_readme_runs(page_run, answering, capsys):
     assert page_run(ROOT / "README.md") == ["shop", "2", "3", "4"]
     assert [request["op"] for request in answering] == ["StartWorkflow"]
     assert capsys.readouterr().out.splitlines()[0] == "receipt order-43/charge: 500 cents"
+
+
+def test_the_code_of_the_page_on_effects_runs(page_run):
+    assert page_run(DOCS / "effects.md") == [
+        "paying",
+        "test_a_payment_that_is_delivered_twice_is_booked_once",
+        "any_sql",
+        "charging",
+        "tickets",
+        "rendering",
+        "test_the_report_is_there_under_its_key",
+        "fenced",
+    ]
+    effects = sys.modules["any_sql"].apply_once
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE effects (key TEXT PRIMARY KEY, result TEXT)")
+    database.execute("CREATE TABLE orders (id TEXT PRIMARY KEY, status TEXT, fence INTEGER)")
+    found = []
+    for fence in (1, 3, 2):
+        with activity.bound(attempt_of(fence)):
+            found.append(effects(database, lambda db, fence=fence: {"by": fence}))
+            found.append(sys.modules["fenced"].set_status(database, "o", f"of {fence}"))
+    database.close()
+    assert found == [{"by": 1}, True, {"by": 1}, True, {"by": 1}, False]
+
+
+def attempt_of(fence: int) -> activity.ActivityContext:
+    """The context of an attempt that was granted with this fence."""
+    return activity_context(
+        workflow_id="w",
+        workflow_type="t",
+        activity_id="a",
+        activity_type="t",
+        generation=1,
+        grant=fence,
+        attempt=fence,
+        token="t",
+        details=None,
+        heartbeat=lambda details: None,
+    )
 
 
 def test_the_code_of_the_page_on_applications_runs(page_run):
