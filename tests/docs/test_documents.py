@@ -69,9 +69,9 @@ class ClientOfEngine(LocalClient):
         self.engine.run_workflow_tasks()
         return handle
 
-    def result(self, workflow_id: str, timeout_ms: int | None = None) -> Any:
+    def result(self, workflow_id: str, timeout_ms: int | None = None, **options: Any) -> Any:
         self.engine.run_until_idle()
-        return super().result(workflow_id, timeout_ms)
+        return super().result(workflow_id, timeout_ms, **options)
 
 
 @pytest.fixture
