@@ -100,9 +100,11 @@ def _work(load: Load, length_s: float, *, top_up: bool = True) -> None:
 def _make(
     arena: Arena, node: NodeProcess, load: Load, faults: DiskFaults, trouble: Trouble
 ) -> None:
+    # Before the order is given: it may be carried out at once.
+    before, failed = _restarts(node), faults["failed"]
     with _fault(arena, faults, trouble):
         if trouble.kind == EIO:
-            _fail_once(arena, node, load, faults)
+            _fail_once(arena, load, faults, failed, lambda: _restarts(node) > before)
         elif trouble.order == "no_room":
             _fill_up(arena, load, trouble)
         else:
@@ -122,16 +124,19 @@ def _fault(arena: Arena, faults: DiskFaults, trouble: Trouble) -> Iterator[None]
         fault.until_ms = boottime_ms()
 
 
-def _fail_once(arena: Arena, node: NodeProcess, load: Load, faults: DiskFaults) -> None:
-    """Waits until a call has failed and history has ended for it."""
-    before, failed = _restarts(node), faults["failed"]
+def _fail_once(
+    arena: Arena, load: Load, faults: DiskFaults, failed: int, has_restarted: Callable[[], bool]
+) -> None:
+    """Waits until more calls than `failed` have failed and history has ended for it."""
     at_ms = boottime_ms()
     until = time.monotonic() + BACK_S
     while faults["failed"] == failed and time.monotonic() < until:
         _work(load, TICK_S)  # With ever new work, so that the disk is asked for something.
     if faults["failed"] > failed:
-        _await(arena, load, lambda: _restarts(node) > before, "started again after EIO")
+        _await(arena, load, has_restarted, "started again after EIO")
         arena.recoveries_ms.append(boottime_ms() - at_ms)
+    else:
+        arena.say("no such call came")
 
 
 def _fill_up(arena: Arena, load: Load, trouble: Trouble) -> None:

@@ -183,3 +183,12 @@ def test_a_level_of_the_log_that_there_is_not_stops_up_before_it_makes_anything(
     assert run(["up", "--app", "shop"]) == 2
     assert "PERDURE_LOG_LEVEL is 'loud'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_drills_fits_a_page_and_names_each_with_what_it_proves_nothing_without(capsys):
+    assert run(["drill", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    named = [line.split()[0] for line in lines if line[:1].isalpha() and line[:1] != "p"]
+    assert {"flaky", "actors", "storm"} <= set(named)
+    assert len([line for line in lines if "proves nothing when" in line]) >= len(named)
