@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.gateway_commands import result_of
-from perdure import reads, views, wire
+from perdure import reads, schedule_views, views, wire
 from perdure.core.ids import execution_id
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask, Fetch, Page
@@ -32,8 +32,10 @@ def look(
             return result(reader, request.form, args)
         case wire.ListWorkflows() as args:
             return reads.list_workflows(reader, args, now_ms)
-        case _:
-            raise AssertionError(f"{request.op} is not answered from the store")
+        case args:
+            ok = schedule_views.look(reader, args, now_ms)
+            assert ok is not None, f"{request.op} is not answered from the store"
+            return ok
 
 
 def result(reader: Reader, form: wire.Form, args: wire.GetResult) -> dict[str, Any]:

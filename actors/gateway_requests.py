@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from perdure import wire
+from perdure import wire, wire_schedules
 from perdure.core.limits import CLIENT_REQUESTS_MAX
 
 
@@ -51,6 +51,10 @@ _KINDS: dict[type[wire.Args], Kind] = {
     wire.Ping: Kind.FREE,
     wire.WorkerEndpoint: Kind.FREE,
     wire.WorkerTypes: Kind.FREE,
+    **{
+        kind: Kind.LOOK if kind in wire_schedules.LOOKS else Kind.CHANGE
+        for kind in wire_schedules.OPERATIONS.values()
+    },
 }
 
 

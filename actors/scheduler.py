@@ -17,7 +17,7 @@ from actors.follower import from_history
 from actors.mailbox import run
 from actors.proposer import Proposer
 from perdure.core.boot import Boot
-from perdure.core.commands import AnyAnswer, AnyCommand
+from perdure.core.commands import AnyAnswer, AnyCommand, Refusal
 from perdure.core.ids import Session
 from perdure.core.links import (
     GATEWAY,
@@ -41,6 +41,9 @@ from perdure.core.links import (
 )
 from perdure.core.matching import Matching
 from perdure.core.records import Group
+from perdure.core.schedule_clock import ScheduleClock
+from perdure.core.schedule_commands import FireSchedule
+from perdure.core.schedule_state import is_schedule
 from perdure.core.seats import Seat
 from perdure.core.state import Execution
 from perdure.crash_points import ARMED, CrashPoint, reached
@@ -62,6 +65,7 @@ class Scheduler(Proposer):
     }
 
     _mind: Matching
+    _clock: ScheduleClock
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -80,19 +84,28 @@ class Scheduler(Proposer):
             self._lend,
         )
         self._mind.load(executions, self.now_ms())
+        self._clock = ScheduleClock(self.propose)
+        self._clock.load(self.reader.schedules("", -1))
         self.take_kept()
 
     def on_commit(self, n: int, at_ms: int, groups: Sequence[Group]) -> None:
         """Follow the log."""
         now_ms = self.now_ms()
         for group in groups:
-            self._mind.apply(n, at_ms, group.workflow_id, group.records, now_ms)
+            if is_schedule(group.workflow_id):
+                self._clock.apply(group.workflow_id, group.records, n)
+            else:
+                self._mind.apply(n, at_ms, group.workflow_id, group.records, now_ms)
 
     def on_answer(
         self, command: AnyCommand, tag: Any, answer: AnyAnswer, commit: int, now_ms: int
     ) -> None:
         """Learn of refusals."""
-        self._mind.answered(command, answer, now_ms)
+        if isinstance(command, FireSchedule):
+            if isinstance(answer, Refusal):
+                self._clock.refused(command, answer.at_ms, now_ms)
+        else:
+            self._mind.answered(command, answer, now_ms)
 
     def on_history(self, incarnation: str) -> None:
         """A history that we have lent nothing yet."""
@@ -141,11 +154,15 @@ class Scheduler(Proposer):
     def on_drained(self, now_ms: int) -> None:
         """Give out what can be given, propose what is due."""
         if self.is_loaded:
+            self._clock.step(now_ms)
             self._mind.step(self.reached, now_ms)
 
     def next_timer_ms(self) -> int | None:
         """The next deadline, or proposal to repeat. What a turn does for them is in on_drained."""
-        return self.earliest(self._mind.next_ms() if self.is_loaded else None)
+        if not self.is_loaded:
+            return self.earliest(None)
+        times = [at_ms for at_ms in (self._mind.next_ms(), self._clock.next_ms()) if at_ms]
+        return self.earliest(min(times, default=None))
 
     def on_timer(self, now_ms: int) -> None:
         """Ask again what was not answered."""

@@ -62,7 +62,7 @@ class Answer(Mapping[str, Any]):
 class Page(list[Answer]):
     """One page of a list, itself a Python list. `next_page` asks for the next; None: the last one.
 
-    `workflows` and `dead_letters`, as the JSON names the list, are the page itself.
+    `workflows`, `schedules` and `dead_letters`, as the JSON names the list, are the page itself.
     """
 
     next_page: str | None
@@ -74,6 +74,11 @@ class Page(list[Answer]):
     @property
     def workflows(self) -> Page:
         """The entries of a list of workflows."""
+        return self
+
+    @property
+    def schedules(self) -> Page:
+        """The entries of a list of schedules."""
         return self
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure import values, wire
+from perdure import schedule_commanding, values, wire
 from perdure.core.commands import (
     AnyCommand,
     CancelWorkflow,
@@ -26,7 +26,13 @@ from perdure.errors import UpdateFailed, UpdateRejected
 
 def command_of(form: wire.Form, args: wire.Args) -> AnyCommand:
     """What history is asked. InvalidArgument naming the field where a payload is no value."""
-    return _COMMANDS[type(args)](form, args)
+    make = _COMMANDS.get(type(args), _about_schedules)
+    return make(form, args)
+
+
+def _about_schedules(form: wire.Form, args: wire.Args) -> AnyCommand:
+    command: AnyCommand = schedule_commanding.command_of(form, args)
+    return command
 
 
 def update_error(args: wire.UpdateWorkflow, end: Updated) -> UpdateFailed:

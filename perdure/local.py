@@ -36,6 +36,9 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.open_work import Entry, Work
 from perdure.core.records import Event, Payload, decode_body, decode_event
+from perdure.core.schedule_clock import ScheduleClock
+from perdure.core.schedule_commands import FireSchedule
+from perdure.core.schedule_state import is_schedule
 from perdure.core.state import Activity, Execution
 from perdure.core.task_queues import TaskQueues
 from perdure.core.update_answers import Places, answer_or_place
@@ -118,10 +121,13 @@ class Core:
             began_ms=now_ms,
         )
         self._proposals: list[AnyCommand] = []
+        self._runs_due: list[FireSchedule] = []
         self._leases = LeaseTable(opened.key, self._propose, lambda *_: None)
         self._queues = TaskQueues()
         self._letters = DeadLetters()
         # Each its own copy: a projection folds its executions itself.
+        self._schedules = ScheduleClock(self._schedule_due)
+        self._schedules.load(self.reader.schedules("", -1))
         self._leases.load(self.reader.open_state()[1], now_ms)
         self._queues.load(self.reader.open_state()[1], now_ms)
         self._letters.load(self.reader.open_state()[1])
@@ -136,16 +142,25 @@ class Core:
         """Do all that fell due by the clock, in order, each at its own due time."""
         now_ms = self._clock()
         while True:
-            dues = (self._queues.next_due_ms(), self._leases.next_due_ms())
+            dues = (
+                self._queues.next_due_ms(),
+                self._leases.next_due_ms(),
+                self._schedules.next_ms(),
+            )
             due_ms = min((due for due in dues if due is not None), default=None)
             if due_ms is None or due_ms > now_ms:
                 break
             at_ms = max(due_ms, self._reached_ms)
             self._leases.check(at_ms)
             expiries, self._proposals = self._proposals, []
-            for command in [*self._queues.due(at_ms), *expiries]:
+            self._schedules.step(at_ms)
+            runs, self._runs_due = self._runs_due, []
+            for command in [*self._queues.due(at_ms), *runs, *expiries]:
                 answer = self._commit(command, at_ms)
-                if isinstance(command, FireTimer | TimeOutActivity | TimeOutWorkflow):
+                if isinstance(command, FireSchedule):
+                    if isinstance(answer, Refusal):
+                        self._schedules.refused(command, answer.at_ms, at_ms)
+                elif isinstance(command, FireTimer | TimeOutActivity | TimeOutWorkflow):
                     if isinstance(answer, Refusal) and answer.at_ms:
                         self._queues.refused(command, answer.at_ms)
                 else:
@@ -155,6 +170,9 @@ class Core:
 
     def _propose(self, command: AnyCommand, _: Any) -> None:
         self._proposals.append(command)
+
+    def _schedule_due(self, command: FireSchedule) -> None:
+        self._runs_due.append(command)
 
     def _commit(self, command: AnyCommand, now_ms: int) -> AnyAnswer:
         self._reached_ms = now_ms
@@ -166,6 +184,9 @@ class Core:
         self._ledger.committed(batch)
         if batch.change is not None:
             for group in decode_body(batch.change.body).groups:
+                if is_schedule(group.workflow_id):
+                    self._schedules.apply(group.workflow_id, group.records, batch.n)
+                    continue
                 for record in group.records:
                     self._leases.apply(group.workflow_id, now_ms, record)
                 self._queues.apply(group.workflow_id, now_ms, group.records, batch.n)

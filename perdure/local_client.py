@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from perdure import event_feed, reads, views, wire
+from perdure import event_feed, reads, schedule_commanding, schedule_views, views, wire
 from perdure.answers import Answer
 from perdure.commanding import command_of, update_error
 from perdure.core.commands import (
@@ -39,7 +39,15 @@ class LocalClient(Operations):
         return self._call(of(0))
 
     def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
-        return _OPERATIONS[type(args)](self, args)
+        operation = _OPERATIONS.get(type(args))
+        return self._about_schedules(args) if operation is None else operation(self, args)
+
+    def _about_schedules(self, args: wire.Args) -> Any:
+        command = schedule_commanding.command_of(FORM, args)
+        if command is None:
+            return schedule_views.look(self._reader(), args, self._core.now_ms())
+        self._ask(command)
+        return {}
 
     def _ask(self, command: AnyCommand) -> AnyAnswer:
         answer = self._core.ask(command)

@@ -11,6 +11,7 @@ from perdure.failures import Failure
 from perdure.handles import WorkflowHandle
 from perdure.interacting import Interactions
 from perdure.request_ids import new_request_id
+from perdure.schedule_operations import ScheduleOperations
 from perdure.wire_checks import PAGE_MAX, Attribute, check_length
 
 KEEP: Any = object()
@@ -19,7 +20,7 @@ KEEP: Any = object()
 __all__ = ["KEEP", "Operations", "WorkflowHandle", "new_request_id", "start_args"]
 
 
-class Operations(Interactions):
+class Operations(Interactions, ScheduleOperations):
     """What can be asked of Perdure. Every method raises a perdure.errors.PerdureError.
 
     Where a method takes no `request_id`, a random one is chosen before the first send, so that

@@ -17,6 +17,7 @@ from chaos.auditor.endings import ENDING_RULES
 from chaos.auditor.findings import Findings
 from chaos.auditor.leases import LEASE_RULES
 from chaos.auditor.pauses import PAUSE_RULES, Gates
+from chaos.auditor.schedules import MARK, Schedules
 from chaos.auditor.state import (
     CANCELLED,
     COMPLETED,
@@ -102,6 +103,7 @@ class Fold:
         self.at_ms = 0
         self.workflows: dict[str, Workflow] = {}
         self.gates = Gates()
+        self._schedules = Schedules(self)
         self.records = 0
         self.attempts = 0
         self.scheduled = 0
@@ -111,6 +113,7 @@ class Fold:
     def group(self, workflow_id: str, records: list[Record]) -> None:
         """All that the present commit states about one workflow."""
         workflow = self.workflows.get(workflow_id)
+        is_schedule = workflow_id.startswith(MARK)
         for record in records:
             self.records += 1
             problem = names.problem_of(record)
@@ -118,6 +121,9 @@ class Fold:
                 self.found.add(13, self.where(workflow_id), problem)
                 if workflow is not None:
                     workflow.faults.setdefault("", self.n)
+                continue
+            if is_schedule:
+                self._schedules.record(workflow_id, record, is_whole=self.base_n == 0)
                 continue
             if workflow is None:
                 workflow = self._first(workflow_id, record)
@@ -354,4 +360,4 @@ class Trait:
         self.rule = RULES[tag]
 
 
-TRAITS = {tag: Trait(tag, kind) for tag, kind in names.KINDS.items()}
+TRAITS = {tag: Trait(tag, kind) for tag, kind in names.KINDS.items() if tag in RULES}

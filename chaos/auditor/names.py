@@ -240,6 +240,24 @@ KINDS: dict[int, Kind] = {
     36: Kind("LeaseDetached", ("at_ms", "activity_id", "generation", "grant"), 4),
     37: Kind("RetriedNow", ("at_ms", "activity_id", "request_id"), 3),
     38: Kind("GateSet", ("at_ms", "kind", "name", "paused", "reason", "request_id"), 6),
+    50: Kind("ScheduleSet", ("at_ms", "spec", "next_ms", "paused", "reason", "request_id"), 6),
+    51: Kind(
+        "ScheduleFired",
+        (
+            "at_ms",
+            "due_ms",
+            "outcome",
+            "why",
+            "workflow_id",
+            "count",
+            "next_ms",
+            "request_id",
+        ),
+        7,
+    ),
+    52: Kind("ScheduleRunEnded", ("at_ms", "workflow_id", "status"), 3),
+    53: Kind("SchedulePaused", ("at_ms", "paused", "reason", "next_ms", "request_id"), 5),
+    54: Kind("ScheduleDeleted", ("at_ms", "request_id"), 2),
 }
 
 # Where in its record stands what it is found by when it is asked for again.

@@ -17,6 +17,7 @@ from perdure.cli import (
     node,
     output,
     policy,
+    schedule,
     store,
     verify,
     wf,
@@ -51,6 +52,7 @@ store.add_to(app)
 app.add_typer(wf.app, name="wf")
 wf_acts.add_to(wf.app)
 events.add_to(app)
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(drill.app, name="drill")
 verify.add_to(app)
 app.add_typer(policy.app, name="policy")

@@ -11,6 +11,7 @@ from perdure.core.change import Change
 from perdure.core.commands import AnyAnswer, Command
 from perdure.core.gates import Gate
 from perdure.core.records import Record
+from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
 
 
@@ -35,6 +36,10 @@ class Source(Protocol):
 
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
+        ...
+
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
         ...
 
     def newest_run(self, workflow_id: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from perdure.core.gates import Gate
+from perdure.core.schedule_state import Schedule
 from perdure.core.state import Activity, Execution
 
 
@@ -44,4 +45,5 @@ class Change(msgspec.Struct, frozen=True):
     timers: Sequence[tuple[str, int, int]] = ()  # (workflow_id, timer_id, due_ms): insert.
     timers_closed: Sequence[tuple[str, int]] = ()
     gates: Sequence[Gate] = ()  # Insert or replace.
+    schedules: Sequence[Schedule] = ()  # Insert or replace.
     stall_ms: int = 0  # Sum of all stalls of all histories until then.

@@ -25,6 +25,14 @@ from perdure.core.interactions import TerminateWorkflow as TerminateWorkflow
 from perdure.core.interactions import TimeOutWorkflow as TimeOutWorkflow
 from perdure.core.interactions import UpdateWorkflow as UpdateWorkflow
 from perdure.core.records import Payload
+from perdure.core.schedule_commands import (
+    BackfillSchedule,
+    DeleteSchedule,
+    FireSchedule,
+    PauseSchedule,
+    PutSchedule,
+    TriggerSchedule,
+)
 from perdure.core.start import StartTerms
 from perdure.core.steps import CancelActivity as CancelActivity
 from perdure.core.steps import CancelChild as CancelChild
@@ -263,6 +271,12 @@ AnyCommand = (
     | DetachLease
     | TimeOutWorkflow
     | ChildEnded
+    | PutSchedule
+    | FireSchedule
+    | TriggerSchedule
+    | BackfillSchedule
+    | PauseSchedule
+    | DeleteSchedule
 )
 
 

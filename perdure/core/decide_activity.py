@@ -351,3 +351,9 @@ def _closing(facts: Facts) -> Record | None:
     if (event.generation, event.grant) != (address.generation, address.grant):
         return None
     return None if event.started_ms is None else event
+
+
+def waits(execution: Execution, activity_id: str) -> bool:
+    """True where the activity waits for a worker, now or after its backoff."""
+    activity = execution.activities.get(activity_id)
+    return activity is not None and activity.state in WAITING

@@ -11,6 +11,7 @@ from perdure.core.change import Change, StoredEvent
 from perdure.core.facts import FollowOn
 from perdure.core.gates import Gate
 from perdure.core.records import CommitBody, Group, Record, encode_body
+from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
 from perdure.core.traits import slim
 
@@ -28,6 +29,7 @@ class Draft:
         self.requested: dict[tuple[str, str], Record] = {}
         self.closings: dict[str, Record] = {}
         self.gates: dict[tuple[str, str], Gate] = {}
+        self.schedules: dict[str, Schedule] = {}  # By group.
         self.aside: list[Aside] = []
         self.dead_letters = False
         self.long: list[str] = []
@@ -74,12 +76,17 @@ class Draft:
             hash=next_hash(last_hash, body),
             body=body,
             started=list(self.started.values()),
-            touched=[executions[key] for key in self.groups if key and key not in self.started],
+            touched=[
+                executions[key]
+                for key in self.groups
+                if key in executions and key not in self.started
+            ],
             events=self.events,
             activities=activities,
             activities_closed=activities_closed,
             timers=timers,
             timers_closed=timers_closed,
             gates=list(self.gates.values()),
+            schedules=list(self.schedules.values()),
             stall_ms=stall_ms,
         )

@@ -33,7 +33,7 @@ from perdure.core.commands import (
 )
 from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
-from perdure.core.decide_activity import WAITING, foresees
+from perdure.core.decide_activity import WAITING, foresees, waits
 from perdure.core.decide_interactions import BY_ID
 from perdure.core.decide_start import because
 from perdure.core.draft import Draft
@@ -45,6 +45,8 @@ from perdure.core.interactions import SetGate
 from perdure.core.limits import READY_MAX, RUNS_LOOKED_AT
 from perdure.core.records import Record, WorkflowStarted
 from perdure.core.rules import NO_RULES, Rules
+from perdure.core.schedule_book import ScheduleBook
+from perdure.core.schedule_state import SCHEDULE_MARK
 from perdure.core.state import Execution, Status
 from perdure.core.traits import TRAITS, stored
 
@@ -102,6 +104,7 @@ class Ledger:
         self._gates = Gates(source.gates())
         self._executions: dict[str, Execution] = {}
         self._sizes: dict[str, int] = {}  # Bytes of the histories of those.
+        self._schedules = ScheduleBook(lambda one: self._read(source.schedule, one))
         self._unread: Exception | None = None  # Why the source could not be read.
 
     def execution(self, workflow_id: str) -> Execution | None:
@@ -154,6 +157,7 @@ class Ledger:
         self._executions.clear()
         self._gates = Gates(self._source.gates())
         self._sizes.clear()
+        self._schedules.forget()
         self.ready = ready
 
     def set_aside(self, command: Command) -> Batch:
@@ -167,6 +171,7 @@ class Ledger:
         if batch.change is not None:
             self.n = batch.change.n
             self._last_hash = batch.change.hash
+        self._schedules.committed()
         for workflow_id in batch.closings:
             self._executions.pop(workflow_id, None)
             self._sizes.pop(workflow_id, None)
@@ -188,6 +193,8 @@ class Ledger:
         else:
             address = getattr(command, "address", None)
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
+        if workflow_id.startswith(SCHEDULE_MARK):
+            return self._judge_schedule(draft, workflow_id, command, now_ms)
         if type(command) in BY_ID:
             try:
                 workflow_id = self.newest(workflow_id)
@@ -198,6 +205,14 @@ class Ledger:
         if type(command) is CompleteActivity and command.following is not None:
             return self._judge_both(draft, workflow_id, command, address, now_ms)
         return self._judge_as(draft, workflow_id, command, address, now_ms)
+
+    def _judge_schedule(self, draft: Draft, group: str, command: Command, now_ms: int) -> AnyAnswer:
+        try:
+            return self._schedules.judge(draft, group, command, now_ms, self.n + 1)
+        except Exception as problem:
+            if problem is self._unread:
+                raise
+            return self._set_aside(draft, command)
 
     def _judge_both(
         self,
@@ -363,9 +378,9 @@ class Ledger:
             traits = TRAITS[type(record)]
             if traits.tells:
                 activity_id: str = record.activity_id  # type: ignore[attr-defined]
-                waiting -= _waits(execution, activity_id)
+                waiting -= waits(execution, activity_id)
                 evolve(execution, record, n)
-                waiting += _waits(execution, activity_id)
+                waiting += waits(execution, activity_id)
                 continue
             if traits.ends:
                 open_before = [(workflow_id, activity_id) for activity_id in execution.activities]
@@ -432,9 +447,3 @@ class Ledger:
             self._executions[workflow_id] = execution
             if workflow_id in draft.started:
                 draft.started[workflow_id] = execution
-
-
-def _waits(execution: Execution, activity_id: str) -> bool:
-    """True where the activity waits for a worker, now or after its backoff."""
-    activity = execution.activities.get(activity_id)
-    return activity is not None and activity.state in WAITING

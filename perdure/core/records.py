@@ -37,6 +37,13 @@ from perdure.core.interaction_records import WorkflowTerminated as WorkflowTermi
 from perdure.core.record_base import Count as Count
 from perdure.core.record_base import Payload as Payload
 from perdure.core.record_base import Record as Record
+from perdure.core.schedule_state import (
+    ScheduleDeleted,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleRunEnded,
+    ScheduleSet,
+)
 from perdure.core.start import StartTerms
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
@@ -330,6 +337,11 @@ AnyRecord = (
     | LeaseDetached
     | RetriedNow
     | GateSet
+    | ScheduleSet
+    | ScheduleFired
+    | ScheduleRunEnded
+    | SchedulePaused
+    | ScheduleDeleted
 )
 
 Event = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,16 +18,17 @@ from perdure.core.change import Change
 from perdure.core.gates import Gate
 from perdure.core.limits import ASIDES_MAX
 from perdure.core.records import Record, decode_event
-from perdure.core.state import Activity, ActivityState, Execution
-from perdure.store import leaps, memory_filters, rules
-from perdure.store.memory_changes import Stored, apply, check, decode_activity
+from perdure.core.schedule_state import Schedule
+from perdure.core.state import ActivityState, Execution
+from perdure.store import leaps, rules
+from perdure.store.memory_changes import Stored, apply, check
+from perdure.store.memory_reader import MemoryReader
 from perdure.store.protocol import (
     AsideRow,
     CommitRow,
     Contradiction,
     Opened,
     StoreError,
-    WorkflowFilter,
 )
 from perdure.store.retention import TIDY_COMMITS, TIDY_WORKFLOWS, TIMES_ADDED, Retention
 
@@ -48,6 +49,7 @@ class MemoryStore:
         self.base: tuple[int, bytes] = (0, GENESIS)  # The log begins after this commit.
         self.log: list[CommitRow] = []  # Commit n stands at n - 1 - base.
         self.executions: dict[str, Stored] = {}  # In the order of their starts.
+        self.kept_schedules: dict[str, bytes] = {}
         self.closed: deque[Stored] = deque()  # In the order of their ends, which is that of time.
 
     def repeat(self, entry: CommitRow | Change, boot: rules.Boot | None) -> None:
@@ -66,6 +68,8 @@ class MemoryStore:
         """Take a change over that fits; how many workflows end with it."""
         self.log.append(apply(self.executions, change))
         self.gates |= {(gate.kind, gate.name): gate for gate in change.gates}
+        for one in change.schedules:
+            self.kept_schedules[one.schedule_id] = msgspec.msgpack.encode(one)
         both = (*change.started, *change.touched)
         ended = [it.workflow_id for it in both if it.closed_ms is not None]
         self.closed += map(self.executions.__getitem__, ended)
@@ -124,6 +128,11 @@ class MemoryStore:
         """The execution with what is open in it; None: never started."""
         stored = self.executions.get(workflow_id)
         return None if stored is None else stored.whole()
+
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        raw = self.kept_schedules.get(schedule_id)
+        return None if raw is None else msgspec.msgpack.decode(raw, type=Schedule)
 
 
 class MemoryWriter:
@@ -238,6 +247,12 @@ class MemoryWriter:
         with store.lock:
             return store.load(workflow_id)
 
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        store = self._owned()
+        with store.lock:
+            return store.schedule(schedule_id)
+
     def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
         """The event that closed this activity, decoded, or None."""
         store = self._owned()
@@ -299,130 +314,4 @@ class MemoryWriter:
     def _owned(self) -> MemoryStore:
         if self._is_over or not self._epoch:
             raise StoreError("this writer has no epoch, or has failed; make another, open an epoch")
-        return self._store
-
-
-class MemoryReader:
-    """See perdure.store.protocol.Reader."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store: MemoryStore | None = store
-
-    def key(self) -> bytes:
-        """The key of the store's tokens."""
-        return self._read().key
-
-    def newest(self) -> int:
-        """The newest commit's number."""
-        store = self._read()
-        with store.lock:
-            return store.newest().n
-
-    def base(self) -> tuple[int, bytes]:
-        """(n, hash) of the commit that the log begins after."""
-        return self._read().base
-
-    def open_state(self) -> tuple[int, list[Execution]]:
-        """(n, every open execution with its open activities and timers) as of commit n."""
-        store = self._read()
-        with store.lock:
-            found = [stored.whole() for stored in store.executions.values() if stored.is_open]
-            return store.newest().n, found
-
-    def commits(self, after: int, limit: int) -> list[CommitRow]:
-        """Commit rows after `after`, in order."""
-        store = self._read()
-        with store.lock:
-            return store.log[max(after - store.base[0], 0) :][:limit]
-
-    def execution(self, workflow_id: str) -> Execution | None:
-        """The execution with all its open activities and timers; None: never started."""
-        store = self._read()
-        with store.lock:
-            return store.load(workflow_id)
-
-    def newest_run(self, workflow_id: str) -> int:
-        """How many runs the workflow of this id has had; 0: it was never started."""
-        store = self._read()
-        with store.lock:
-            return rules.newest_run(store.executions.__contains__, workflow_id)
-
-    def events(self, workflow_id: str, after: int, limit: int, bytes_max: int) -> list[bytes]:
-        """Encoded events after `after`, in order: at most `limit` and `bytes_max`, but one."""
-        store = self._read()
-        found: list[bytes] = []
-        size = 0
-        with store.lock:
-            stored = store.executions.get(workflow_id)
-            events = {} if stored is None else stored.events
-            for event_id in sorted(one for one in events if one > after)[:limit]:
-                size += len(events[event_id].body)
-                if found and size > bytes_max:
-                    break
-                found.append(events[event_id].body)
-        return found
-
-    def event(self, workflow_id: str, event_id: int) -> bytes | None:
-        """The encoded event record at exactly this id."""
-        store = self._read()
-        with store.lock:
-            return store.event(workflow_id, event_id)
-
-    def details(self, workflow_id: str, activity_id: str) -> bytes | None:
-        """The heartbeat details payload of an open activity."""
-        store = self._read()
-        with store.lock:
-            stored = store.executions.get(workflow_id)
-            raw = None if stored is None else stored.activities.get(activity_id)
-        return None if raw is None else decode_activity(raw).details
-
-    def list_workflows(
-        self, where: WorkflowFilter, limit: int, page: str | None
-    ) -> tuple[list[Execution], str | None]:
-        """As SqliteReader.list_workflows, from the newest start to the oldest."""
-        before = None if page is None else rules.page_start(page)
-        store = self._read()
-        found: list[Execution] = []
-        last_seq = 0
-        with store.lock:
-            for stored in reversed(store.executions.values()):
-                if before is not None and stored.seq >= before:
-                    continue
-                execution = stored.whole()
-                if not memory_filters.fits(execution, where):
-                    continue
-                if len(found) == limit:
-                    return found, rules.page_token(last_seq)
-                found.append(stored.bare())
-                last_seq = stored.seq
-        return found, None
-
-    def gates(self) -> list[Gate]:
-        """Every gate that was ever set, by kind and name."""
-        store = self._read()
-        with store.lock:
-            return [store.gates[key] for key in sorted(store.gates)]
-
-    def asides(self) -> list[AsideRow]:
-        """What was set aside, the newest last."""
-        store = self._read()
-        with store.lock:
-            return list(store.asides.values())
-
-    def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
-        """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first."""
-        _, executions = self.open_state()
-        for execution in executions:
-            for activity_id in sorted(execution.activities):
-                activity = execution.activities[activity_id]
-                if activity.state is ActivityState.DEAD_LETTERED:
-                    yield execution.workflow_id, execution.workflow_type, activity
-
-    def close(self) -> None:
-        """Read nothing more. Idempotent."""
-        self._store = None
-
-    def _read(self) -> MemoryStore:
-        if self._store is None:
-            raise StoreError("this reader is closed; make another")
         return self._store

@@ -15,6 +15,7 @@ import msgspec
 from perdure.core.change import Change, StoredEvent
 from perdure.core.gates import Gate
 from perdure.core.records import Record
+from perdure.core.schedule_state import Schedule
 from perdure.core.start import Attribute
 from perdure.core.state import Activity, Execution
 from perdure.store.retention import Retention
@@ -165,6 +166,10 @@ class Writer(Protocol):
         """
         ...
 
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        ...
+
     def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
         """The event that closed this activity, decoded, or None."""
         ...
@@ -288,6 +293,14 @@ class Reader(Protocol):
 
     def asides(self) -> list[AsideRow]:
         """What was set aside, the newest last."""
+        ...
+
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        ...
+
+    def schedules(self, after: str, limit: int) -> list[Schedule]:
+        """Those with an id above `after`, by id, without deleted ones; a limit of -1 means all."""
         ...
 
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:

@@ -10,7 +10,7 @@ import msgspec
 from perdure.core.change import Change
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import leaps, sqlite_gates, sqlite_rows
+from perdure.store import leaps, sqlite_gates, sqlite_rows, sqlite_schedules
 from perdure.store.protocol import CommitRow, StoreError
 
 SEQS_KEPT = 200_000
@@ -136,6 +136,8 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
         many(_DELETE_TIMER, [(seqs[id_], one) for id_, one in change.timers_closed])
     if change.gates:
         sqlite_gates.put(connection, change.gates)
+    if change.schedules:
+        sqlite_schedules.put(connection, change.schedules)
     return _update(connection, seqs, change.touched) if change.touched else 0
 
 

@@ -10,8 +10,16 @@ from typing import Any
 import apsw
 
 from perdure.core.gates import Gate
+from perdure.core.schedule_state import Schedule
 from perdure.core.state import Activity, ActivityState, Execution, Status
-from perdure.store import rules, sqlite_asides, sqlite_gates, sqlite_rows, sqlite_schema
+from perdure.store import (
+    rules,
+    sqlite_asides,
+    sqlite_gates,
+    sqlite_rows,
+    sqlite_schedules,
+    sqlite_schema,
+)
 from perdure.store.protocol import AsideRow, CommitRow, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
@@ -124,6 +132,14 @@ class SqliteReader:
     def asides(self) -> list[AsideRow]:
         """What was set aside, the newest last."""
         return sqlite_asides.load(self._connection())
+
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        return sqlite_schedules.load(self._connection(), schedule_id)
+
+    def schedules(self, after: str, limit: int) -> list[Schedule]:
+        """Those with an id above `after`, by id, without deleted ones; a limit of -1 means all."""
+        return sqlite_schedules.load_some(self._connection(), after, limit)
 
     def dead_letters(self) -> Iterator[tuple[str, str, Activity]]:
         """(workflow_id, workflow_type, activity) of every dead letter, oldest workflow first.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import apsw
 
+from perdure.store import sqlite_schedules
+
 # For retention: what is to be removed, oldest first.
 _INDEX_CLOSED = (
     "CREATE INDEX executions_closed ON executions (closed_ms)"
@@ -94,6 +96,7 @@ TABLES = (
         due_ms INTEGER NOT NULL,
         PRIMARY KEY (seq, timer_id)
     ) STRICT, WITHOUT ROWID""",
+    sqlite_schedules.TABLE,
     _VIEW_TOMBSTONES,
 )
 
@@ -109,6 +112,7 @@ def _bury_in_place(connection: apsw.Connection) -> None:
 def _more_than_plain(connection: apsw.Connection) -> None:
     """To format 3: executions that were started, signalled or held back in other ways."""
     connection.execute("ALTER TABLE executions ADD COLUMN more BLOB")
+    connection.execute(sqlite_schedules.TABLE)
 
 
 # From a format to the next: each function is given the connection, within the epoch's transaction.

@@ -11,6 +11,7 @@ from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change
 from perdure.core.gates import Gate
 from perdure.core.records import Record
+from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
 from perdure.store import (
@@ -21,6 +22,7 @@ from perdure.store import (
     sqlite_gates,
     sqlite_log,
     sqlite_rows,
+    sqlite_schedules,
     sqlite_schema,
     witness,
 )
@@ -239,6 +241,10 @@ class SqliteWriter(WriteAheadLog):
     def load(self, workflow_id: str) -> Execution | None:
         """The execution with all its open activities and timers; None: never started."""
         return sqlite_rows.load_execution(self._owned(), workflow_id)
+
+    def schedule(self, schedule_id: str) -> Schedule | None:
+        """The schedule, deleted or not; None where there never was one."""
+        return sqlite_schedules.load(self._owned(), schedule_id)
 
     def closing_event(self, workflow_id: str, activity_id: str) -> Record | None:
         """The event that closed this activity, decoded, or None."""

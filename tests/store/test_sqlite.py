@@ -203,6 +203,7 @@ def test_a_store_of_format_1_keeps_what_it_has_and_can_remove_it_from_then_on(tm
     for statement in (
         "DROP VIEW tombstones",
         "ALTER TABLE executions DROP COLUMN more",
+        "DROP TABLE schedules",
         "CREATE TABLE tombstones (workflow_id TEXT PRIMARY KEY, digest BLOB, closed_ms INTEGER)",
         "DROP INDEX executions_closed",
         "CREATE INDEX executions_closed ON executions (closed_ms) WHERE closed_ms IS NOT NULL",

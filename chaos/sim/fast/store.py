@@ -122,6 +122,9 @@ class FastStore:
         """How many bytes the stored events of this execution have."""
         return 0  # Its histories are short.
 
+    def schedule(self, schedule_id: str) -> None:
+        """There are none in this world."""
+
     def newest_run(self, workflow_id: str) -> int:
         """How many runs the workflow of this id has had; 0: it was never started."""
         return rules.newest_run(self.records.__contains__, workflow_id)
