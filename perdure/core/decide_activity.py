@@ -42,6 +42,7 @@ from perdure.core.records import (
     HeartbeatRecorded,
     LeaseDetached,
     LeaseGranted,
+    Payload,
     Record,
 )
 from perdure.core.state import (
@@ -210,12 +211,10 @@ def detach(execution: Execution, command: DetachLease, facts: Facts) -> Decision
         return with_refusal(timed_out(execution, activity, lease, facts, news), STALE)
     if lease.session is None:
         return Decision((), Done())
-    named = (facts.now_ms, activity.activity_id, activity.generation, activity.grant)
     records: list[Record] = []
     if command.beat > activity.beat:
-        deadline_ms, _ = moved_deadlines(lease, activity, facts.stall_ms)
-        beat = (command.beat, command.details, deadline_ms, facts.stall_ms)
-        records.append(HeartbeatRecorded(*named, *beat))
+        records.append(_beat(activity, lease, facts, command.beat, command.details))
+    named = (facts.now_ms, activity.activity_id, activity.generation, activity.grant)
     records.append(LeaseDetached(*named))
     return Decision(tuple(records), Done())
 
@@ -226,27 +225,35 @@ def heartbeat(execution: Execution, command: RecordHeartbeat, facts: Facts) -> D
     if live is None:
         return refuse("FAILED_PRECONDITION", STALE)
     activity, lease = live
-    now_ms = facts.now_ms
     if too_late(lease, activity, facts):
         return with_refusal(timed_out(execution, activity, lease, facts), STALE)
     beat = command.beat or activity.beat + 1
-    deadline_ms, attempt_deadline_ms = moved_deadlines(lease, activity, facts.stall_ms)
     if beat <= activity.beat:
+        deadline_ms, _ = moved_deadlines(lease, activity, facts.stall_ms)
         return Decision((), _deadline(activity, deadline_ms))
+    details = command.details if command.has_details else activity.details
+    record = _beat(activity, lease, facts, beat, details)
+    return Decision((record,), _deadline(activity, record.deadline_ms))
+
+
+def _beat(
+    activity: Activity, lease: Lease, facts: Facts, beat: int, details: Payload | None
+) -> HeartbeatRecorded:
+    now_ms = facts.now_ms
+    deadline_ms, attempt_deadline_ms = moved_deadlines(lease, activity, facts.stall_ms)
     length_ms = activity.options.heartbeat_ms
     if length_ms:
         deadline_ms = max(deadline_ms, min(now_ms + length_ms, attempt_deadline_ms))
-    record = HeartbeatRecorded(
+    return HeartbeatRecorded(
         at_ms=now_ms,
         activity_id=activity.activity_id,
         generation=activity.generation,
         grant=activity.grant,
         beat=beat,
-        details=command.details if command.has_details else activity.details,
+        details=details,
         deadline_ms=deadline_ms,
         stall_ms=facts.stall_ms,
     )
-    return Decision((record,), _deadline(activity, deadline_ms))
 
 
 def _deadline(activity: Activity, deadline_ms: int) -> Deadline:

@@ -174,10 +174,10 @@ class Steps:
         activity = self._execution.activities.get(activity_id)
         is_open = activity is not None or activity_id in self._scheduled
         is_open = is_open and activity_id not in self._gone
+        self._given_up.pop(activity_id, None)  # The last word counts.
         if step.mode == "try":
             self._add(ActivityTaskCancelled, activity_id, not is_open)
             self._gone.add(activity_id)
-            self._given_up.pop(activity_id, None)
             return None
         self._add(ActivityCancelRequested, activity_id, step.mode, not is_open)
         if is_open and step.mode == "wait" and not self._is_leased(activity_id, activity):

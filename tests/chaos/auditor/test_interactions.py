@@ -1,0 +1,97 @@
+"""What the auditor says where history decides wrongly about runs, children, what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chaos.auditor import Auditor, Violation
+from chaos.auditor.memory import ReaderTables
+from perdure.core import commands as c
+from perdure.core import decide_interactions, decide_steps
+from perdure.core.facts import Decision
+from perdure.core.records import (
+    ActivityCancelRequested,
+    ChildWorkflowCompleted,
+    LeaseDetached,
+    SignalReceived,
+    UpdateEnded,
+    WorkflowContinuedAsNew,
+    WorkflowFailed,
+)
+from perdure.failures import Failure
+from tests.core.ledger_rig import Rig
+
+AGAIN = c.ContinueAsNew("T", "default", None)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.ask(rig.start())
+    return rig
+
+
+def violations(rig: Rig) -> list[tuple[int, str]]:
+    reader = rig.store.reader()
+    auditor = Auditor()
+    for row in reader.commits(0, 1_000):
+        auditor.feed(row)
+    found: tuple[Violation, ...] = auditor.finish(ReaderTables(reader)).violations
+    return [(one.invariant, one.what) for one in found]
+
+
+def state(rig: Rig, monkeypatch: pytest.MonkeyPatch, *records: Any) -> None:
+    """Have the ledger commit these, whatever the rules say."""
+    decision = Decision(records, c.Done())
+    monkeypatch.setattr("perdure.core.ledger.decide", lambda *_: decision)
+    rig.ask(c.SignalWorkflow("w", "s", None))
+    monkeypatch.undo()
+
+
+def test_a_child_that_outlives_the_end_that_should_take_it_along(rig, monkeypatch) -> None:
+    rig.ask(rig.step(c.StartChild("child", "C", "q", None, "terminate")))
+    monkeypatch.setattr(decide_interactions, "ended", lambda *_: ())
+    rig.ask(c.TerminateWorkflow("w", "over"))
+    assert violations(rig) == [(34, "it is open, and its parent w has ended")]
+
+
+def test_a_run_that_was_continued_and_has_no_next(rig, monkeypatch) -> None:
+    lost = (c.TimeOutWorkflow("w"), 2)
+    monkeypatch.setattr(decide_steps, "next_run", lambda *_: lost)
+    rig.ask(rig.step(AGAIN))
+    assert violations(rig) == [(34, "run 2 is missing")]
+
+
+def test_a_run_that_nothing_was_continued_as(rig) -> None:
+    rig.ask(rig.start("w\x1f2"))
+    assert violations(rig) == [(34, "run 1 has not continued")]
+
+
+@pytest.mark.parametrize(
+    ("record", "invariant", "text"),
+    [
+        (WorkflowContinuedAsNew(2, 0, 5, "T", "q", None), 34, "goes on as run 5, 2 is next"),
+        (UpdateEnded(2, 0, "u1", None, None, False), 32, "update u1 is answered, and is not open"),
+        (ChildWorkflowCompleted(2, 0, "x", None), 29, "child x ends, and is not open"),
+        (LeaseDetached(0, "a", 1, 1), 36, "LeaseDetached of an activity that was never scheduled"),
+        (ActivityCancelRequested(2, 0, "a", "wait", False), 33, "given up though it is not open"),
+        (
+            WorkflowFailed(2, 0, Failure("WorkflowTimeout")),
+            27,
+            "its time is said to be over, and is not",
+        ),
+    ],
+    ids=lambda one: type(one).__name__ if hasattr(one, "at_ms") else "",
+)
+def test_what_the_contract_does_not_allow(rig, monkeypatch, record, invariant, text) -> None:
+    state(rig, monkeypatch, record)
+    assert (invariant, text) in violations(rig)
+
+
+def test_one_request_that_made_two_signals(rig, monkeypatch) -> None:
+    twice = [SignalReceived(event_id, 0, "s", None, "r1") for event_id in (2, 3)]
+    state(rig, monkeypatch, *twice)
+    assert violations(rig)[0] == (32, "request r1 made a second record")
