@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from actors import gateway_reads, gateway_sockets
+from actors import gateway_explain, gateway_reads, gateway_sockets
 from actors.asks import Asks
 from actors.gateway_clients import ClientSide
 from actors.gateway_commands import outcome_of, task_view, too_late
@@ -23,11 +23,12 @@ from actors.gateway_watches import WATCH_FROM, Watches
 from actors.gateway_workers import Workers
 from actors.host import Host
 from actors.mailbox import run
-from perdure import __version__, errors, wire
+from perdure import __version__, errors, wire, wire_flow
 from perdure.commanding import command_of
 from perdure.core import limits
 from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, Refusal, Updated
+from perdure.core.explain_links import Explained
 from perdure.core.ids import execution_id
 from perdure.core.links import (
     DLQ,
@@ -55,7 +56,7 @@ from perdure.store.protocol import Reader
 
 # --- messages ---------------------------------------------------------------
 _from_history = msgspec.msgpack.Decoder(list[FromHistory])
-_from_scheduler = msgspec.msgpack.Decoder(list[Polled])
+_from_scheduler = msgspec.msgpack.Decoder(list[Polled | Explained])
 _from_lease_keeper = msgspec.msgpack.Decoder(list[Answer | Echo])
 _from_dlq = msgspec.msgpack.Decoder(list[DeadListed | Answer])
 
@@ -198,14 +199,10 @@ class Gateway(ClientSide):
                 entry = self._peer_open[role].pop(message.n, None)
                 if entry is not None:
                     self._settle(entry, message.answer, message.commit)
-            case Polled(n=n, task=task):
-                entry = self._peer_open[role].pop(n, None)
-                if entry is not None:
-                    self._give_task(entry, task)
-            case DeadListed():
+            case Polled() | DeadListed() | Explained():
                 entry = self._peer_open[role].pop(message.n, None)
                 if entry is not None:
-                    self._list_dead(entry, message)
+                    self._peer_answered(entry, message)
             case Welcome():
                 self._welcome(message)
             case Echo():
@@ -290,6 +287,13 @@ class Gateway(ClientSide):
         if isinstance(args, wire.WorkerTypes):
             self.answer(entry, self._workers.view())
             return
+        if isinstance(args, wire_flow.ExplainWorkflow):
+            asked = gateway_explain.question(reader, args, self._newest)
+            if isinstance(asked, dict):
+                self.answer(entry, asked)
+            else:
+                self._ask_peer(entry, SCHEDULER, asked)
+            return
         offers = self._workers.offers
         self.answer(entry, gateway_reads.look(reader, entry.request, offers, self.now_ms()))
 
@@ -302,6 +306,19 @@ class Gateway(ClientSide):
             self.set_deadline(entry, PEER_ANSWER_MS)
         self._peer_open[role][entry.n] = entry
         self.send(role, message_of(entry.n))
+
+    def _peer_answered(self, entry: Open, message: Polled | DeadListed | Explained) -> None:
+        match message:
+            case Polled(task=task):
+                self._give_task(entry, task)
+            case DeadListed():
+                self._list_dead(entry, message)
+            case Explained():
+                args: Any = entry.request.args
+                try:
+                    self.answer(entry, gateway_explain.answered(self._reader, args, message))
+                except PerdureError as problem:
+                    self.refuse(entry, problem)
 
     def _poll(self, entry: Open, args: wire.PollActivityTask) -> None:
         wait_ms = args.wait_ms or 0

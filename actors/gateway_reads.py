@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from actors.gateway_commands import result_of
-from perdure import reads, schedule_views, views, wire
+from perdure import reads, schedule_views, views, wire, wire_flow
 from perdure.core.ids import execution_id
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask, Fetch, Page
 from perdure.core.records import decode_event
 from perdure.errors import DeadlineExceeded
+from perdure.flow_commands import pauses_view
 from perdure.store.protocol import Reader
 from perdure.values import is_reference
 from perdure.waiting import Offer
@@ -30,6 +31,8 @@ def look(
             return reads.history(reader, args)
         case wire.GetResult() as args:
             return result(reader, request.form, args)
+        case wire_flow.ListPauses():
+            return pauses_view(reader.gates())
         case wire.ListWorkflows() as args:
             return reads.list_workflows(reader, args, now_ms)
         case args:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from perdure import wire, wire_schedules
+from perdure import wire, wire_flow, wire_schedules
 from perdure.core.limits import CLIENT_REQUESTS_MAX
 
 
@@ -55,6 +55,8 @@ _KINDS: dict[type[wire.Args], Kind] = {
         kind: Kind.LOOK if kind in wire_schedules.LOOKS else Kind.CHANGE
         for kind in wire_schedules.OPERATIONS.values()
     },
+    **dict.fromkeys(wire_flow.CHANGES, Kind.CHANGE),
+    **dict.fromkeys(wire_flow.LOOKS, Kind.LOOK),
 }
 
 

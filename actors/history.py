@@ -63,6 +63,7 @@ from perdure.core.links import (
     Welcome,
 )
 from perdure.core.records import WorkflowFailed
+from perdure.core.rules import Rules
 from perdure.core.state import Status
 from perdure.core.update_answers import Places
 from perdure.crash_points import CrashPoint, reached
@@ -174,6 +175,7 @@ class History(Mailbox):
             key=opened.key,
             draw=host.draws(options.get("seed")),
             dlq_after_attempts=options.get("dlq_after_attempts") or 5,
+            rules=msgspec.convert(options.get("rules", {}), Rules),
             ready=self._writer.ready_count(),
             bounds=Bounds(**options.get("bounds", {})),
             began_ms=opened.base_ms + host.boottime_ms(),

@@ -16,8 +16,10 @@ import msgspec
 from actors.follower import from_history
 from actors.mailbox import run
 from actors.proposer import Proposer
+from perdure import explaining
 from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, AnyCommand, Refusal
+from perdure.core.explain_links import Explain, Explained
 from perdure.core.ids import Session
 from perdure.core.links import (
     GATEWAY,
@@ -41,16 +43,18 @@ from perdure.core.links import (
 )
 from perdure.core.matching import Matching
 from perdure.core.records import Group
+from perdure.core.rules import Rules
 from perdure.core.schedule_clock import ScheduleClock
 from perdure.core.schedule_commands import FireSchedule
 from perdure.core.schedule_state import is_schedule
 from perdure.core.seats import Seat
 from perdure.core.state import Execution
 from perdure.crash_points import ARMED, CrashPoint, reached
+from perdure.errors import NotFound
 from perdure.values import is_reference
 
 _from_worker = msgspec.msgpack.Decoder(list[Direct])
-_from_gateway = msgspec.msgpack.Decoder(list[ToScheduler])
+_from_gateway = msgspec.msgpack.Decoder(list[ToScheduler | Explain])
 
 
 # --- state --------------------------------------------------------------------
@@ -69,6 +73,7 @@ class Scheduler(Proposer):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._asked_why: list[tuple[str, Explain]] = []
         self._direct: dict[bytes, str] = {}  # Packed session -> where its worker is, for itself.
 
     # --- handle: the log ------------------------------------------------------
@@ -82,8 +87,9 @@ class Scheduler(Proposer):
             self.boot.options.get("quarantine_max", 0),
             self._say_quarantine,
             self._lend,
+            msgspec.convert(self.boot.options.get("rules", {}), Rules),
         )
-        self._mind.load(executions, self.now_ms())
+        self._mind.load(executions, self.now_ms(), self.reader.gates())
         self._clock = ScheduleClock(self.propose)
         self._clock.load(self.reader.schedules("", -1))
         self.take_kept()
@@ -147,6 +153,10 @@ class Scheduler(Proposer):
             return
         if isinstance(message, Poll):
             self._mind.poll((sender, message.n), message, now_ms)
+        elif isinstance(message, Explain):
+            self._asked_why.append((sender, message))
+            if message.commit > self.reached:
+                self._read_log()  # History lets some of its news wait.
         elif isinstance(message, Unpoll):
             self._mind.unpoll((sender, message.n))
 
@@ -156,6 +166,8 @@ class Scheduler(Proposer):
         if self.is_loaded:
             self._clock.step(now_ms)
             self._mind.step(self.reached, now_ms)
+            if self._asked_why:
+                self._say_why(now_ms)
 
     def next_timer_ms(self) -> int | None:
         """The next deadline, or proposal to repeat. What a turn does for them is in on_drained."""
@@ -167,6 +179,22 @@ class Scheduler(Proposer):
     def on_timer(self, now_ms: int) -> None:
         """Ask again what was not answered."""
         self.ask_again(now_ms)
+
+    def _say_why(self, now_ms: int) -> None:
+        """Answer those whose asker knows no more than we do."""
+        asked, self._asked_why = self._asked_why, []
+        look = explaining.of_matching(self._mind, now_ms)
+        for sender, message in asked:
+            if message.commit > self.reached:
+                self._asked_why.append((sender, message))
+                continue
+            try:
+                view = explaining.explain(look, message.workflow_id, message.activity_id)
+            except NotFound as problem:
+                refused = (problem.code, problem.message)
+                self.send(sender, Explained(message.n, None, refused))
+            else:
+                self.send(sender, Explained(message.n, view))
 
     # --- sending ------------------------------------------------------------------
     def _tell(self, head: bytes, message: Message) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure import schedule_commanding, values, wire
+from perdure import flow_commands, schedule_commanding, values, wire
 from perdure.core.commands import (
     AnyCommand,
     CancelWorkflow,
@@ -130,4 +130,5 @@ _COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
     wire.CompleteDeadLetter: _complete_dead,
     wire.CompleteActivityTask: _complete,
     wire.FailActivityTask: _fail,
+    **flow_commands.COMMANDS,
 }

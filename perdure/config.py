@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,8 +24,19 @@ from perdure.core.limits import (
     RESERVE_BYTES,
     RETENTION_MS,
 )
+from perdure.core.rules import (
+    NO_RULES,
+    ActivityRule,
+    BreakerRule,
+    QueueRule,
+    RetryBudget,
+    RetryRule,
+    Rule,
+    Rules,
+)
 from perdure.errors import InvalidArgument
 from perdure.policy import ATTEMPTS_MAX, DLQ_AFTER_ATTEMPTS_DEFAULT
+from perdure.wire_checks import check_name
 
 CONFIG_FILE = "perdure.toml"
 PROJECT_FILE = "pyproject.toml"
@@ -97,10 +109,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     durable: Durable = Durable()
     limits: Limits = Limits()
     node: Node = Node()
+    rules: Rules = NO_RULES
     source: str | None = None
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {"durable": Durable, "limits": Limits, "node": Node}
+_RULES_WITHIN: dict[str, type[Rule]] = {
+    "retry": RetryRule,
+    "retry_budget": RetryBudget,
+    "breaker": BreakerRule,
+}
+_RULED: dict[str, type[Rule]] = {"queues": QueueRule, "activities": ActivityRule}
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 
 
@@ -135,13 +154,65 @@ def parse(text: str, source: str, *, inside_project: bool = False) -> Config:
             return Config()
     if not isinstance(tables, dict):
         raise InvalidArgument(f"{source}: [tool.perdure] must be a table")
-    _refuse_unknown(tables, _TABLES, source, "")
+    _refuse_unknown(tables, {**_TABLES, **_RULED}, source, "")
     return Config(
         durable=_table(Durable, tables, "durable", source),
         limits=_table(Limits, tables, "limits", source),
         node=_table(Node, tables, "node", source),
+        rules=rules_of({name: tables[name] for name in _RULED if name in tables}, source),
         source=source,
     )
+
+
+def rules_of(tables: Mapping[str, Any], source: str) -> Rules:
+    """What the tables [queues."NAME"] and [activities."TYPE"] rule.
+
+    Raises InvalidArgument naming `source`, the key and what would be right.
+    """
+    _refuse_unknown(dict(tables), _RULED, source, "")
+    made: dict[str, Any] = {}
+    for of, named in tables.items():
+        if not isinstance(named, Mapping):
+            raise InvalidArgument(f'{source}: {of} must be tables, [{of}."NAME"]')
+        made[of] = {
+            name: _rule(_RULED[of], name, of, table, source) for name, table in named.items()
+        }
+    return Rules(**made)
+
+
+def _rule(kind: type[Rule], name: str, of: str, table: Any, source: str) -> Rule:
+    where = f'{of}."{name}"'
+    try:
+        check_name(of, name)
+    except InvalidArgument as cause:
+        raise InvalidArgument(f"{source}: {where}: {cause.message}") from None
+    return _ruled(kind, table, where, source)
+
+
+def _ruled(kind: type[Rule], table: Any, where: str, source: str) -> Rule:
+    """The rule in this table; a table within it is a rule of its own."""
+    if not isinstance(table, Mapping):
+        raise InvalidArgument(f"{source}: {where} must be a table, [{where}]")
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    _refuse_unknown(dict(table), fields, source, f"{where}.")
+    given: dict[str, Any] = {}
+    for key, value in table.items():
+        within = _RULES_WITHIN.get(key)
+        try:
+            if within is None:
+                given[key] = msgspec.convert(value, fields[key])
+            else:
+                given[key] = _ruled(within, value, f"{where}.{key}", source)
+        except msgspec.ValidationError as cause:
+            raise InvalidArgument(f"{source}: {where}.{key}: {cause}", field=key) from None
+    try:
+        return kind(**given)
+    except TypeError:
+        required = [it.name for it in msgspec.structs.fields(kind) if it.required]
+        missing = ", ".join(name for name in required if name not in given)
+        raise InvalidArgument(f"{source}: {where} lacks {missing}") from None
+    except InvalidArgument as cause:
+        raise InvalidArgument(f"{source}: {where}: {cause.message}", field=cause.field) from None
 
 
 def _read(path: Path) -> str:

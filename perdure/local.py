@@ -7,11 +7,13 @@ node, in the same code; what stands here is only the order in which they are cal
 from __future__ import annotations
 
 import asyncio
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure import activity, reads, values, workflow
+from perdure import activity, explaining, reads, values, workflow
+from perdure.core.admission import Admission
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
@@ -36,6 +38,7 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.open_work import Entry, Work
 from perdure.core.records import Event, Payload, decode_body, decode_event
+from perdure.core.rules import NO_RULES, Rules
 from perdure.core.schedule_clock import ScheduleClock
 from perdure.core.schedule_commands import FireSchedule
 from perdure.core.schedule_state import is_schedule
@@ -46,6 +49,7 @@ from perdure.errors import FailedPrecondition, Internal, InvalidArgument
 from perdure.failures import Failure, failure_from_exception
 from perdure.store.memory import MemoryStore
 from perdure.store.retention import Retention
+from perdure.waiting import Offer
 from perdure.worker import guard
 from perdure.worker.context import activity_context
 from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
@@ -77,6 +81,7 @@ class Core:
         draw: Callable[[], float],
         dlq_after_attempts: int,
         retention: Retention = KEEP,
+        rules: Rules = NO_RULES,
         store: MemoryStore | None = None,
     ) -> None:
         guard.install()  # Acts on workflow code only.
@@ -86,6 +91,7 @@ class Core:
         self._jitter = jitter
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
+        self._rules = rules
         self._retention = retention
         self.store = store or MemoryStore()
         self._replayers: dict[str, Replayer] = {}
@@ -117,6 +123,7 @@ class Core:
             draw=self._draw,
             jitter=self._jitter,
             dlq_after_attempts=self._dlq_after_attempts,
+            rules=self._rules,
             ready=writer.ready_count(),
             began_ms=now_ms,
         )
@@ -124,12 +131,15 @@ class Core:
         self._runs_due: list[FireSchedule] = []
         self._leases = LeaseTable(opened.key, self._propose, lambda *_: None)
         self._queues = TaskQueues()
+        self._admission = Admission(self._queues, self._rules)
         self._letters = DeadLetters()
         # Each its own copy: a projection folds its executions itself.
         self._schedules = ScheduleClock(self._schedule_due)
         self._schedules.load(self.reader.schedules("", -1))
         self._leases.load(self.reader.open_state()[1], now_ms)
-        self._queues.load(self.reader.open_state()[1], now_ms)
+        opened_with = self.reader.open_state()[1]
+        self._admission.begin(opened_with, self.reader.gates(), now_ms)
+        self._queues.load(opened_with, now_ms)
         self._letters.load(self.reader.open_state()[1])
 
     # --- commands -----------------------------------------------------------
@@ -189,6 +199,7 @@ class Core:
                     continue
                 for record in group.records:
                     self._leases.apply(group.workflow_id, now_ms, record)
+                self._admission.follow(group.workflow_id, group.records, now_ms)
                 self._queues.apply(group.workflow_id, now_ms, group.records, batch.n)
                 if self._letters.concerns(group.workflow_id, group.records):
                     execution = self.reader.execution(group.workflow_id)
@@ -202,10 +213,13 @@ class Core:
 
     # --- looking ------------------------------------------------------------
     def next_skip_ms(self) -> int | None:
-        """When the next timer or backoff is over."""
+        """When the next timer or backoff is over, or a limit lets something go."""
         self.settle()
         dues = (due_ms for due_ms, kind, _, _ in self._queues.deadlines() if kind in _SKIPPED)
-        return next(dues, None)
+        now_ms = self.now_ms()
+        holds = (self._admission.hold(key, now_ms) for key in self._queues.activities)
+        held = [hold.at_ms for hold in holds if hold is not None and hold.at_ms is not None]
+        return min((*held, *itertools.islice(dues, 1)), default=None)
 
     def dead_letters(
         self, where: DeadLetterFilter, limit: int, page: str | None
@@ -224,6 +238,7 @@ class Core:
                 work
                 for work in self._queues.ready_workflows(self.now_ms())
                 if work.execution.workflow_type in self.workflows
+                and self._admission.gates.of_queue(work.key[0]) is None
             ]
             if not ready:
                 return ran
@@ -314,7 +329,10 @@ class Core:
     def _grant(
         self, entry: Entry, worker_id: str, poll_id: str | None, session: Session | None = None
     ) -> bool:
-        held = entry.activity
+        """Lease it, where neither limits nor pauses hold it back; whether it was."""
+        held, now_ms = entry.activity, self.now_ms()
+        if self._admission.hold(entry.key, now_ms) is not None:
+            return False
         command = GrantLease(
             entry.work.workflow_id,
             held.activity_id,
@@ -325,7 +343,23 @@ class Core:
             session,
             poll_id,
         )
-        return not isinstance(self.ask(command), Refusal)
+        self._admission.take(entry, now_ms)
+        self._queues.turns.take(entry)
+        if isinstance(self.ask(command), Refusal):
+            self._admission.refused(entry, now_ms)
+            return False
+        self._admission.granted(entry)
+        return True
+
+    def explain(self, workflow_id: str, activity_id: str | None = None) -> dict[str, Any]:
+        """Why it, or an open activity of it, is not running: see perdure.explaining."""
+        self.settle()
+        execution = reads.execution(self.reader, workflow_id)
+        # One that serves every queue; what it has not may still be polled for.
+        offer = Offer(None, tuple(self.activities), tuple(self.workflows))
+        look = explaining.Look(self._queues, self._admission, [offer], self.now_ms())
+        view = explaining.explain(look, execution.workflow_id, activity_id)
+        return explaining.closed(execution) if view is None else view
 
     def token(self, entry: Entry) -> str:
         """The token of the activity's newest grant."""

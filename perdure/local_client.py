@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from perdure import event_feed, reads, schedule_commanding, schedule_views, views, wire
+from perdure import event_feed, reads, schedule_commanding, schedule_views, views, wire, wire_flow
 from perdure.answers import Answer
 from perdure.commanding import command_of, update_error
 from perdure.core.commands import (
@@ -20,6 +20,7 @@ from perdure.core.dead_letters import DeadLetterFilter
 from perdure.core.ids import of_execution
 from perdure.core.state import Status
 from perdure.errors import DeadlineExceeded, InvalidArgument, WorkflowFailed, from_code
+from perdure.flow_commands import pauses_view
 from perdure.local import Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
@@ -63,6 +64,12 @@ class LocalClient(Operations):
     def _start(self, args: wire.StartWorkflow) -> Any:
         self._ask(command_of(FORM, args))
         return {"workflow_id": args.workflow_id, "run": 1}
+
+    def _pauses(self, args: wire_flow.ListPauses) -> Any:
+        return pauses_view(self._reader().gates())
+
+    def _explain(self, args: wire_flow.ExplainWorkflow) -> Any:
+        return self._core.explain(args.workflow_id, args.activity_id)
 
     def _fail(self, args: wire.FailActivityTask) -> Any:
         answer = self._ask(command_of(FORM, args))
@@ -209,4 +216,7 @@ _OPERATIONS: dict[type[wire.Args], Callable[[LocalClient, Any], Any]] = {
     wire.CompleteActivityTask: LocalClient._change,
     wire.FailActivityTask: LocalClient._fail,
     wire.RecordHeartbeat: LocalClient._heartbeat,
+    wire_flow.ListPauses: LocalClient._pauses,
+    wire_flow.ExplainWorkflow: LocalClient._explain,
+    **dict.fromkeys(wire_flow.CHANGES, LocalClient._change),
 }

@@ -8,6 +8,7 @@ from typing import Any
 from perdure import values, wire
 from perdure.answers import Answer, Page, to_answer
 from perdure.failures import Failure
+from perdure.flow_operations import FlowOperations
 from perdure.handles import WorkflowHandle
 from perdure.interacting import Interactions
 from perdure.request_ids import new_request_id
@@ -20,7 +21,7 @@ KEEP: Any = object()
 __all__ = ["KEEP", "Operations", "WorkflowHandle", "new_request_id", "start_args"]
 
 
-class Operations(Interactions, ScheduleOperations):
+class Operations(Interactions, FlowOperations, ScheduleOperations):
     """What can be asked of Perdure. Every method raises a perdure.errors.PerdureError.
 
     Where a method takes no `request_id`, a random one is chosen before the first send, so that

@@ -8,11 +8,12 @@ at its own due time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perdure import local
 from perdure.answers import Answer, Page
+from perdure.config import rules_of
 from perdure.core.facts import Jitter
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
@@ -47,7 +48,8 @@ class LocalEngine:
     `workflows` and `activities` are defined functions (an activity may also be left out: then its
     tasks wait to be polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws;
     `dlq_after_attempts` counts for policies without `max_attempts`; a workflow that has ended is
-    removed after `retention_ms` (None: never). Every method raises perdure.errors.
+    removed after `retention_ms` (None: never). `config` has the tables [queues] and [activities] of
+    perdure.toml, as a dictionary. Every method raises perdure.errors.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class LocalEngine:
         seed: int = 0,
         dlq_after_attempts: int = 5,
         retention_ms: int | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.clock = clock or ManualClock(0)
         self._core = local.Core(
@@ -69,6 +72,7 @@ class LocalEngine:
             draw=random.Random(seed).random,
             dlq_after_attempts=dlq_after_attempts,
             retention=Retention(retention_ms),
+            rules=rules_of(config or {}, "config"),
         )
         self.client = LocalClient(self._core)
 
@@ -138,6 +142,10 @@ class LocalEngine:
     def history(self, workflow_id: str, after: int = 0, limit: int | None = None) -> list[Answer]:
         """As Client.history."""
         return self.client.history(workflow_id, after, limit)
+
+    def explain(self, workflow_id: str, activity_id: str | None = None) -> Answer:
+        """As Client.explain_workflow."""
+        return self.client.explain_workflow(workflow_id, activity_id)
 
     def list_dead_letters(self, **filters: Any) -> Page:
         """As Client.list_dead_letters; the page is a list of its entries as well."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure import errors, values, wire_schedules
+from perdure import errors, values, wire_flow, wire_schedules
 from perdure.errors import InvalidArgument, PerdureError
 from perdure.failures import Failure
 from perdure.wire_args import (
@@ -104,7 +104,12 @@ __all__ = [
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 OPEN_REQUESTS_MAX = 10_000
-OPERATIONS: dict[str, type[Args]] = {**_BASIC, **_INTERACTIONS, **wire_schedules.OPERATIONS}
+OPERATIONS: dict[str, type[Args]] = {
+    **_BASIC,
+    **_INTERACTIONS,
+    **wire_flow.OPERATIONS,
+    **wire_schedules.OPERATIONS,
+}
 UNKNOWN_OUTCOME = frozenset({"UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED"})
 """Codes that say nothing about what became of a request: send it again. All others are final."""
 

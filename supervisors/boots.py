@@ -77,9 +77,10 @@ class Boots:
                 "quarantine": spec.on_demand,
             }
         if spec.id == links.SCHEDULER:
-            return {"quarantine_max": config.workers}
+            return {"quarantine_max": config.workers, "rules": msgspec.to_builtins(config.rules)}
         if spec.id == links.HISTORY:
             names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms", "reserve_bytes")
+            said = {name: getattr(config, name) for name in names}
             bounds = msgspec.structs.asdict(config.bounds)
-            return {**{name: getattr(config, name) for name in names}, "bounds": bounds}
+            return {**said, "bounds": bounds, "rules": msgspec.to_builtins(config.rules)}
         return {}

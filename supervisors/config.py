@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
+from perdure.core.rules import NO_RULES, Rules
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
@@ -31,7 +32,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
     workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
-    work; `bounds`: how much one workflow may have.
+    work; `bounds`: how much one workflow may have; `rules`: the operator's, of queues and types.
     """
 
     data_dir: str = ".perdure"
@@ -49,6 +50,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     grace_ms: int = 5_000
     queues: tuple[str, ...] = ("default",)
+    rules: Rules = NO_RULES
 
 
 def check_config(config: NodeConfig) -> None:

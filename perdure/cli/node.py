@@ -118,6 +118,7 @@ def up(
         audit_ms=settings.durable.audit_ms,
         reserve_bytes=settings.limits.reserve_bytes,
         bounds=settings.limits.bounds(),
+        rules=settings.rules,
         seed=seed,
         grace_ms=grace_ms,
     )

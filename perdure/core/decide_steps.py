@@ -144,9 +144,14 @@ class Steps:
         if len(self._execution.activities) + len(self._scheduled) >= bound:
             return _beyond("pending_activities", bound, "activities open at once")
         self._scheduled.add(activity_id)
-        options = resolve_options(step.options, self._facts.dlq_after_attempts)
+        facts, kind = self._facts, step.activity_type
+        options = resolve_options(facts.rules.over(kind, step.options), facts.dlq_after_attempts)
         self._add(ActivityTaskScheduled, activity_id, step.activity_type, step.input, options)
-        if self._hire is not None and activity_id in self._hire.activity_ids:
+        if (
+            self._hire is not None
+            and activity_id in self._hire.activity_ids
+            and decide_activity.may_hire(self._execution, kind, options.task_queue, facts)
+        ):
             self._leases.add(activity_id)
             self.records.append(
                 decide_activity.hired(activity_id, options, self._hire, self._facts)

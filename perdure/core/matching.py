@@ -24,6 +24,7 @@ from perdure.core.gates import Gate
 from perdure.core.ids import GATEWAY_SOURCE, Session
 from perdure.core.lending import Lending
 from perdure.core.links import Lend, Lent, Message, Poll, Polled, Quarantine, Sessions, Sync
+from perdure.core.open_work import Key
 from perdure.core.polls import Asker
 from perdure.core.quarantine import QuarantineNeeds
 from perdure.core.records import (
@@ -202,6 +203,12 @@ class Matching:
         self._unjudged.pop(session, None)
         self._serving.changed()
         return seat
+
+    def room(self, key: Key, workflows: bool) -> tuple[int, int]:
+        """(How many workers take this kind of task, how many free slots they have for it.)"""
+        seats = self._serving.seats(key, workflows=workflows)
+        room = self._workflows.room if workflows else self._activities.room
+        return len(seats), sum(max(0, room(seat)) for seat in seats)
 
     # --- time -------------------------------------------------------------------
     def next_ms(self) -> int | None:

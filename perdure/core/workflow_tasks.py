@@ -92,17 +92,17 @@ class WorkflowTasks:
         sticky = None if work.sticky is None else self._serving.seat(work.sticky)
         if (
             sticky is not None
-            and self._room(sticky) > 0
+            and self.room(sticky) > 0
             and now_ms - sticky.sync_ms <= LATE_MS
             and sticky.serves(work.key, workflows=True)
         ):
             return sticky
         seat = self._serving.freest(work.key, now_ms, self._both_rooms, workflows=True)
-        return seat or self._serving.freest(work.key, now_ms, self._room, workflows=True)
+        return seat or self._serving.freest(work.key, now_ms, self.room, workflows=True)
 
     def _both_rooms(self, seat: Seat) -> int:
         """Room for a workflow task, and for an activity that it schedules."""
-        return min(self._room(seat), self._slots(seat))
+        return min(self.room(seat), self._slots(seat))
 
     def _permits(self, seat: Seat) -> int:
         """One slot for what the task will schedule, unless somebody waits for a slot already."""
@@ -268,7 +268,8 @@ class WorkflowTasks:
             given.reason = ""
         self._out.put(given, now_ms + LOOK_AGAIN_MS)
 
-    def _room(self, seat: Seat) -> int:
+    def room(self, seat: Seat) -> int:
+        """How many more workflow tasks this session may be given."""
         if seat.quarantine:
             return int(is_free(seat, len(self._queues.leases.get(seat.session, ()))))
         return seat.capacity[1] - len(seat.given) - seat.lent

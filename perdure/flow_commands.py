@@ -1,0 +1,54 @@
+"""From what operators ask of the flow of work to commands of history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure import wire, wire_flow
+from perdure.core.commands import AnyCommand, PauseWorkflow, RetryNow, SetGate
+from perdure.core.gates import ACTIVITY_TYPE, QUEUE, Gate
+
+
+def _queue(form: wire.Form, args: wire_flow.OfQueue) -> AnyCommand:
+    paused = isinstance(args, wire_flow.PauseQueue)
+    return SetGate("", QUEUE, args.name, paused, args.reason or "", args.request_id)
+
+
+def _activity_type(form: wire.Form, args: wire_flow.OfActivityType) -> AnyCommand:
+    paused = isinstance(args, wire_flow.PauseActivityType)
+    return SetGate("", ACTIVITY_TYPE, args.type, paused, args.reason or "", args.request_id)
+
+
+def _pause(form: wire.Form, args: wire_flow.PauseWorkflow) -> AnyCommand:
+    return PauseWorkflow(args.workflow_id, True, args.reason or "", args.request_id)
+
+
+def _resume(form: wire.Form, args: wire_flow.ResumeWorkflow) -> AnyCommand:
+    return PauseWorkflow(args.workflow_id, False, args.reason or "", args.request_id)
+
+
+def _retry(form: wire.Form, args: wire_flow.RetryWorkflow) -> AnyCommand:
+    return RetryNow(args.workflow_id, args.activity_id or "", args.request_id)
+
+
+COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
+    wire_flow.PauseQueue: _queue,
+    wire_flow.ResumeQueue: _queue,
+    wire_flow.PauseActivityType: _activity_type,
+    wire_flow.ResumeActivityType: _activity_type,
+    wire_flow.PauseWorkflow: _pause,
+    wire_flow.ResumeWorkflow: _resume,
+    wire_flow.RetryWorkflow: _retry,
+}
+
+
+def pauses_view(gates: list[Gate]) -> dict[str, Any]:
+    """The `ok` of ListPauses."""
+    return {
+        "pauses": [
+            {"kind": it.kind, "name": it.name, "since_ms": it.since_ms, "reason": it.reason}
+            for it in gates
+            if it.paused
+        ]
+    }
