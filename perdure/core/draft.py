@@ -23,8 +23,9 @@ class Draft:
         self.groups: dict[str, list[Record]] = {}
         self.events: list[StoredEvent] = []
         self.started: dict[str, Execution] = {}
-        self.activities: set[tuple[str, str]] = set()
-        self.timers: set[tuple[str, int]] = set()
+        # In the order in which they were touched: rows, and what is loaded from them, stand so.
+        self.activities: dict[tuple[str, str], None] = {}
+        self.timers: dict[tuple[str, int], None] = {}
         self.closing: dict[tuple[str, str], Record] = {}
         self.requested: dict[tuple[str, str], Record] = {}
         self.closings: dict[str, Record] = {}

@@ -395,9 +395,9 @@ class Ledger:
         self._executions[workflow_id] = execution
         if started:
             draft.started[workflow_id] = execution
-        draft.activities.update(open_before)
+        draft.activities.update(dict.fromkeys(open_before))
         draft.dead_letters |= bool(open_before)
-        draft.timers.update(timers_before)
+        draft.timers.update(dict.fromkeys(timers_before))
         draft.events += events
         if events:
             size = sum([len(event.body) for event in events])
@@ -418,12 +418,12 @@ class Ledger:
         """
         traits = TRAITS[type(record)]
         if traits.tells and record.activity_id:
-            draft.activities.add((workflow_id, record.activity_id))
+            draft.activities[workflow_id, record.activity_id] = None
             draft.dead_letters |= may_touch(record)
             if traits.closes:
                 draft.closing[workflow_id, record.activity_id] = record
         elif traits.is_timer:
-            draft.timers.add((workflow_id, record.timer_id))
+            draft.timers[workflow_id, record.timer_id] = None
         elif traits.ends:
             draft.closings[workflow_id] = record
         if traits.request is not None:

@@ -346,3 +346,13 @@ def test_after_a_disturbance_the_path_is_looked_at_anew(path):
     assert path.at(3_499) == []
     path.at(3_500)
     assert path.probes == [1, 2]
+
+
+def test_nothing_expires_while_the_gateway_is_gone_however_long_and_the_next_one_gives_time(path):
+    for now_ms in range(2_000, 62_000, 500):
+        assert path.at(now_ms) == []  # Its probes reach nobody.
+    path.keeper.table.disturbed(62_000)  # The next gateway's first word.
+    assert path.at(62_999) == []
+    path.at(63_000)
+    path.echo(path.probes[-1], 63_001)
+    assert path.at(63_000 + LINGER) == [c.ExpireLease(path.address)]
