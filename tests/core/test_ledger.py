@@ -42,6 +42,16 @@ def code(answer: object) -> str:
 
 
 # --- batches -----------------------------------------------------------------
+def test_what_a_commit_touches_stands_in_the_order_of_its_touching_whatever_the_names(rig):
+    ids = [f"a{7 * n % 23}" for n in range(23)]
+    steps = [c.ScheduleActivity(it, "t", None, ActivityOptions(ONCE)) for it in ids]
+    timers = [c.StartTimer(n, 1_000) for n in range(1, 23)]
+    rig.ask(rig.start())
+    batch = rig.ledger.judge([c.CompleteWorkflowTask("w", 0, 0, 1, (*steps, *timers))], rig.now_ms)
+    assert [activity.activity_id for _, activity in batch.change.activities] == ids
+    assert [timer_id for _, timer_id, _ in batch.change.timers] == list(range(1, 23))
+
+
 def test_later_commands_of_a_batch_see_the_earlier_ones(rig):
     options = ActivityOptions(RetryPolicy(max_attempts=4))
     schedule = c.ScheduleActivity("a", "t", None, options)
