@@ -6,10 +6,13 @@ Enum of mixed values, and whatever holds one) is converted here, by the same rul
 
 from __future__ import annotations
 
+import collections
 import collections.abc
 import dataclasses
 import enum
 import functools
+import inspect
+import pathlib
 import types
 import typing
 from typing import Any, NoReturn, TypeVar
@@ -22,6 +25,16 @@ _Key = TypeVar("_Key")
 
 # Passed through as they are, so that a text is no bytes unless the data came as JSON.
 _BYTES = (bytes, bytearray, memoryview)
+
+# Between what is wrong and where, in an error that a hook raises: msgspec adds where the hook was.
+_INSIDE = "\0"
+
+# msgspec leaves these to the hook.
+_MADE_FROM_MAPPINGS = (collections.OrderedDict, collections.defaultdict, collections.Counter)
+
+# How msgspec shows a key of an object.
+_SOME_KEY = "[...]"
+_NOT_SUPPORTED = "is not supported"
 
 # Of a union, what says most is tried first: "1.5" is a Decimal before it is a text.
 _TRIED_LAST = (int, float, list, dict, str, bytes, bytearray, Any, object)
@@ -70,16 +83,47 @@ def is_native(annotation: Any) -> bool:
 
 
 def build_foreign(kind: Any, value: Any) -> Any:
-    """The hook for classes that msgspec does not know: pydantic models, subclasses of scalars."""
+    """The hook for classes that msgspec does not know: pydantic models, deque, OrderedDict and the
+    like, paths, subclasses of scalars.
+    """
     bare = typing.get_origin(kind) or kind
     if isinstance(value, bare):
         return value
     if hasattr(bare, "model_validate"):
-        return bare.model_validate(value)
+        return _model(bare, value)
+    if bare is collections.deque or bare in _MADE_FROM_MAPPINGS:
+        try:
+            return _container(value, bare, typing.get_args(kind), "$", False)
+        except BadValue as problem:
+            raise ValueError(f"{problem.reason}{_INSIDE}{problem.path[1:]}") from problem
     for base in (str, int, float):
         if issubclass(bare, base) and type(value) is base:
             return bare(value)
+    if issubclass(bare, pathlib.PurePath) and type(value) is str:
+        return bare(value)
     raise TypeError(f"expected {bare.__name__}, got {type(value).__name__}")
+
+
+def _model(kind: Any, value: Any) -> Any:
+    """A pydantic model, by the names of its fields or by their aliases."""
+    try:
+        return kind.model_validate(value, **_names_too(kind))
+    except ValueError as problem:
+        if not hasattr(problem, "errors"):
+            raise
+        first, *more = problem.errors()
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+        )
+        others = f" (and {len(more)} more)" if more else ""
+        raise ValueError(f"{first['msg']}{others}{_INSIDE}{place}") from problem
+
+
+@functools.lru_cache(maxsize=256)
+def _names_too(kind: Any) -> dict[str, bool]:
+    # Before pydantic 2.11 a model takes its aliases only, unless it says otherwise itself.
+    known = inspect.signature(kind.model_validate).parameters
+    return {"by_name": True, "by_alias": True} if "by_name" in known else {}
 
 
 def refuse(problem: Exception, path: str = "$") -> NoReturn:
@@ -89,8 +133,11 @@ def refuse(problem: Exception, path: str = "$") -> NoReturn:
     if isinstance(problem, RecursionError):
         raise BadValue(path, "the value is nested too deeply") from None
     text = str(problem) if isinstance(problem, msgspec.MsgspecError) else _described(problem)
-    message, at, place = text.partition(" - at `")
-    raise BadValue(_joined(path, place.rstrip("`") if at else "$"), message) from problem
+    message, at, place = text.rpartition(" - at `")
+    if not at:
+        message, place = text, "$"
+    message, _, inside = message.partition(_INSIDE)
+    raise BadValue(_joined(path, place.rstrip("`") + inside), message) from problem
 
 
 def _described(problem: Exception) -> str:
@@ -110,7 +157,21 @@ def _convert_natively(value: Any, annotation: Any, base64_bytes: bool, path: str
             return msgspec.convert(value, annotation, dec_hook=build_foreign)
         return msgspec.convert(value, annotation, builtin_types=_BYTES, dec_hook=build_foreign)
     except Exception as problem:  # noqa: BLE001 - constructors are foreign code; raised as ours
-        refuse(problem, path)
+        try:
+            refuse(problem, path)
+        except BadValue as found:
+            if _SOME_KEY in found.path:
+                _locate(value, annotation, path, base64_bytes)
+            raise
+
+
+def _locate(value: Any, annotation: Any, path: str, base64_bytes: bool) -> None:
+    """Raise the BadValue of a value that does not fit, with the key at which it does not."""
+    try:
+        _by_parts(value, annotation, path, base64_bytes)
+    except BadValue as exact:
+        if _SOME_KEY not in exact.path and not exact.reason.endswith(_NOT_SUPPORTED):
+            raise
 
 
 def _loose(value: Any, annotation: Any, path: str, base64_bytes: bool) -> Any:
@@ -118,10 +179,16 @@ def _loose(value: Any, annotation: Any, path: str, base64_bytes: bool) -> Any:
         return value
     if is_native(annotation):
         return _convert_natively(value, annotation, base64_bytes, path)
+    return _by_parts(value, annotation, path, base64_bytes)
+
+
+def _by_parts(value: Any, annotation: Any, path: str, base64_bytes: bool) -> Any:
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is typing.Annotated:
         return _loose(value, arguments[0], path, base64_bytes)
+    if origin is typing.Literal:
+        return _literal(value, arguments, path)
     if origin in (typing.Union, types.UnionType):
         return _member_of(value, arguments, path, base64_bytes)
     if hasattr(annotation, "__supertype__"):
@@ -133,7 +200,9 @@ def _loose(value: Any, annotation: Any, path: str, base64_bytes: bool) -> Any:
             return _enum(value, annotation, path)
         if dataclasses.is_dataclass(annotation) or typing.is_typeddict(annotation):
             return _record(value, annotation, path, base64_bytes)
-    raise BadValue(path, f"the annotation {annotation!r} is not supported")
+        if issubclass(annotation, tuple) and hasattr(annotation, "_field_defaults"):
+            return _named_tuple(value, annotation, path, base64_bytes)
+    raise BadValue(path, f"the annotation {annotation!r} {_NOT_SUPPORTED}")
 
 
 def _member_of(value: Any, members: tuple[Any, ...], path: str, base64_bytes: bool) -> Any:
@@ -144,7 +213,10 @@ def _member_of(value: Any, members: tuple[Any, ...], path: str, base64_bytes: bo
         bare = typing.get_origin(member) or member
         return _TRIED_LAST.index(bare) if bare in _TRIED_LAST else -1
 
-    for member in sorted((m for m in members if m is not type(None)), key=rank):
+    some = sorted((m for m in members if m is not type(None)), key=rank)
+    if len(some) == 1:
+        return _loose(value, some[0], path, base64_bytes)
+    for member in some:
         try:
             return _loose(value, member, path, base64_bytes)
         except BadValue:  # Not this one; if no other fits either, that is what is reported.
@@ -158,28 +230,61 @@ def _container(
 ) -> Any:
     if issubclass(origin, collections.abc.Mapping):
         _expect(isinstance(value, dict), "an object", value, path)
-        key_type, item_type = arguments
-        return {
+        key_type, item_type = (*arguments, int)[:2]  # A Counter counts.
+        items = {
             _loose(k, key_type, f"{path} key {k!r}", base64_bytes): _loose(
                 v, item_type, f"{path}[{k!r}]", base64_bytes
             )
             for k, v in value.items()
         }
+        return _mapping(origin, items, item_type)
     if not issubclass(origin, collections.abc.Iterable):
-        raise BadValue(path, f"the annotation {origin.__name__} is not supported")
+        raise BadValue(path, f"the annotation {origin.__name__} {_NOT_SUPPORTED}")
     _expect(isinstance(value, (list, tuple, set, frozenset)), "an array", value, path)
     item_types: list[Any] = [arguments[0]] * len(value)
     if issubclass(origin, tuple) and arguments[-1] is not Ellipsis:
         item_types = list(arguments)
         _expect(len(item_types) == len(value), f"an array of {len(item_types)}", value, path)
-    items = [
+    made = [
         _loose(item, item_type, f"{path}[{i}]", base64_bytes)
         for i, (item, item_type) in enumerate(zip(value, item_types, strict=True))
     ]
-    for kind in (tuple, frozenset, set):
+    for kind in (tuple, frozenset, set, collections.deque):
         if issubclass(origin, kind):
-            return kind(items)
-    return set(items) if issubclass(origin, collections.abc.Set) else items
+            return kind(made)
+    return set(made) if issubclass(origin, collections.abc.Set) else made
+
+
+def _mapping(origin: Any, items: dict[Any, Any], item_type: Any) -> Any:
+    if issubclass(origin, collections.defaultdict):
+        bare = typing.get_origin(item_type) or item_type
+        return origin(bare if isinstance(bare, type) else None, items)
+    return origin(items) if issubclass(origin, _MADE_FROM_MAPPINGS) else items
+
+
+def _literal(value: Any, choices: tuple[Any, ...], path: str) -> Any:
+    """One of the choices, which may be members of an Enum."""
+    for choice in choices:
+        plain = choice.value if isinstance(choice, enum.Enum) else choice
+        if value is choice or (type(plain) is type(value) and plain == value):
+            return choice
+    raise BadValue(path, f"{_kind(value)} is none of {', '.join(map(repr, choices))}")
+
+
+def _named_tuple(value: Any, kind: Any, path: str, base64_bytes: bool) -> Any:
+    if isinstance(value, kind):
+        return value
+    _expect(isinstance(value, (list, tuple)), "an array", value, path)
+    names = kind._fields
+    fewest = len(names) - len(kind._field_defaults)
+    _expect(fewest <= len(value) <= len(names), f"an array of {len(names)}", value, path)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return kind(
+        *(
+            _loose(item, hints.get(name, Any), f"{path}[{i}]", base64_bytes)
+            for i, (name, item) in enumerate(zip(names, value, strict=False))
+        )
+    )
 
 
 def _enum(value: Any, kind: type[enum.Enum], path: str) -> enum.Enum:
@@ -237,4 +342,7 @@ def _expect(holds: bool, what: str, value: Any, path: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "null"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -15,6 +15,7 @@ import enum
 import functools
 import hashlib
 import math
+import pathlib
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +130,8 @@ def _simpler(value: Any) -> Any:
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, pathlib.PurePath):
         return str(value)
     if hasattr(value, "model_dump"):
         return value.model_dump()
