@@ -42,6 +42,7 @@ from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.records import (
     Record,
     TimerFired,
+    WorkflowContinuedAsNew,
     WorkflowStarted,
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
@@ -52,10 +53,11 @@ from perdure.failures import engine_failure
 
 # Ends of a workflow task that say nothing about the workflow: not counted towards parking.
 UNCOUNTED = frozenset({"handed_back", "unknown_type", "unread"})
-# A run ends only once it has read all that was sent to it and acknowledged.
+# A run is continued only once it has read all that was sent to it and acknowledged, for its code
+# hands on what it has not used.
 UNREAD = Refusal(
     "FAILED_PRECONDITION",
-    "a signal or an update has come that the workflow has not read: it is run on before it ends",
+    "a signal, an update or a cancellation has come that the run has not read: it reads it first",
 )
 
 
@@ -147,7 +149,8 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
             )
     steps.finish()
     more = execution.more
-    if steps.ending is not None and more is not None and more.last_message_id > command.consumed:
+    goes_on = type(steps.ending) is WorkflowContinuedAsNew
+    if goes_on and more is not None and more.last_message_id > command.consumed:
         return Decision((_failed_task(execution, "unread", None, facts),), UNREAD)
     if steps.ending is None and steps.records:
         text = beyond(execution, len(steps.records), facts)

@@ -296,6 +296,8 @@ class Steps:
             WorkflowContinuedAsNew, run, step.workflow_type, step.task_queue, step.input
         )
         self.then.append(FollowOn(start))
+        if step.cancel_reason is not None:
+            self.then.append(FollowOn(CancelWorkflow(start.workflow_id, step.cancel_reason)))
         return None
 
     def _add(self, kind: Callable[..., Record], *fields: Any) -> Record:

@@ -81,6 +81,7 @@ def _cancel_requested(execution: Execution, record: WorkflowCancelRequested) -> 
     more = more_of(execution)
     more.cancel_requested = True
     more.cancel_reason = record.reason
+    more.last_message_id = record.event_id
     execution.task_due_ms = 0  # It does not wait for its start, nor for a backoff.
 
 

@@ -25,6 +25,7 @@ class More(msgspec.Struct, array_like=True):
     attributes: dict[str, Attribute] = {}
     pauses: tuple[tuple[str, bool], ...] = ()  # Requests that paused or resumed it, newest last.
     signals: int = 0  # How many ever came.
-    # The newest signal or update, and how many came that no workflow task has read yet.
+    # The newest signal, update or request to end; and how many signals and updates came that no
+    # workflow task has read yet.
     last_message_id: int = 0
     unread: int = 0

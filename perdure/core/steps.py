@@ -107,12 +107,15 @@ class ContinueAsNew(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=Fal
     """End this run; the next begins with this input.
 
     `signals`: (name, input) of those that came and that nobody took: the next run has them.
+    `cancel_reason` is not None where a request to end came after the code had gone on: the next run
+    is asked.
     """
 
     workflow_type: str
     task_queue: str
     input: Payload | None
     signals: tuple[tuple[str, Payload | None], ...] = ()
+    cancel_reason: str | None = None
 
 
 class CancelWorkflowStep(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):

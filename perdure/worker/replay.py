@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from perdure import values, workflow
 from perdure.core import commands, records
 from perdure.errors import FailedPrecondition, Internal, InvalidArgument
@@ -218,9 +220,28 @@ class Replayer(WorkflowSide):
             self._wake(event.at_ms)
 
     def _on_signal(self, event: records.SignalReceived) -> None:
-        if not self.is_finished:
-            self.messages.signalled(event.name, event.input)
-            self._wake(event.at_ms)
+        if self.is_finished:
+            self._hand_on(signal=(event.name, event.input))
+            return
+        self.messages.signalled(event.name, event.input)
+        self._wake(event.at_ms)
+
+    def _hand_on(
+        self,
+        signal: tuple[str, records.Payload | None] | None = None,
+        cancel_reason: str | None = None,
+    ) -> None:
+        """Something came after the code had ended this run: where another follows, it is for it."""
+        if not self._issued:
+            return
+        step, code, instruction = self._issued[-1]
+        if not isinstance(step, commands.ContinueAsNew):
+            return
+        if signal is not None:
+            step = msgspec.structs.replace(step, signals=(*step.signals, signal))
+        elif step.cancel_reason is None and self._cancel_reason is None:
+            step = msgspec.structs.replace(step, cancel_reason=cancel_reason)
+        self._issued[-1] = (step, code, instruction)
 
     def _on_update(self, event: records.UpdateReceived) -> None:
         if not self.is_finished:
@@ -230,6 +251,8 @@ class Replayer(WorkflowSide):
     def _on_cancel_requested(self, event: records.WorkflowCancelRequested) -> None:
         """The workflow function is told once, where it waits; what it makes of it is its own."""
         task = self._main_task
+        if self.is_finished:
+            self._hand_on(cancel_reason=event.reason)
         if self.is_finished or task is None or self._cancel_reason is not None:
             return
         self._cancel_reason = event.reason

@@ -75,17 +75,12 @@ def test_a_signal_to_nobody_is_sent_and_lost(rig: Rig) -> None:
 
 # --- read before the end ------------------------------------------------------
 @pytest.mark.parametrize(
-    "ending",
-    [
-        c.CompleteWorkflow(None),
-        c.FailWorkflow(BOOM),
-        c.CancelWorkflowStep(""),
-        c.ContinueAsNew("T", "default", None),
-    ],
-    ids=lambda one: type(one).__name__,
+    "message",
+    [signal(), update(), c.CancelWorkflow("w", "enough")],
+    ids=["signal", "update", "cancellation"],
 )
-@pytest.mark.parametrize("message", [signal(), update()], ids=["signal", "update"])
-def test_a_run_does_not_end_before_it_has_read_what_was_acknowledged(rig, ending, message) -> None:
+def test_a_run_does_not_go_on_before_it_has_read_what_was_acknowledged(rig, message) -> None:
+    ending = c.ContinueAsNew("T", "default", None)
     too_soon = rig.step(ending)
     assert rig.ask(message) == c.Done()
     answer = rig.ask(too_soon)
@@ -94,6 +89,24 @@ def test_a_run_does_not_end_before_it_has_read_what_was_acknowledged(rig, ending
     assert (execution.is_open, execution.task_failures, execution.task_due_ms) == (True, 0, 0)
     assert rig.ask(rig.step(ending)) == c.Done()
     assert not rig.execution().is_open
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [c.CompleteWorkflow(None), c.FailWorkflow(BOOM), c.CancelWorkflowStep("")],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_last_run_ends_where_its_code_ended_whatever_came_since(rig, ending) -> None:
+    end = rig.step(ending)
+    rig.ask(signal())
+    assert rig.ask(end) == c.Done()
+    assert not rig.execution().is_open
+
+
+def test_a_cancellation_that_the_code_could_not_hear_is_the_next_runs(rig) -> None:
+    rig.ask(rig.step(c.ContinueAsNew("T", "default", None, (), "enough")))
+    kinds = [type(one) for one in rig.records()]
+    assert kinds[-2:] == [r.WorkflowStarted, r.WorkflowCancelRequested]
 
 
 def test_other_steps_are_taken_though_a_signal_was_not_read(rig: Rig) -> None:

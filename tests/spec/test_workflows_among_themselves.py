@@ -1,0 +1,253 @@
+"""Children, runs, and activities that are given up, end to end: with the code of workflows, in an
+engine in memory, and the same with a restart of the node at every turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure import activity, workflow
+from perdure.errors import AlreadyExists, FailedPrecondition, NotFound, WorkflowFailed
+from perdure.failures import Failure
+from perdure.testing import LocalEngine, ManualClock
+
+
+@activity.define
+def note(text: str) -> str:
+    return f"noted {text}"
+
+
+@activity.define(name="slow", cancellation="wait")
+def slow() -> str:
+    raise AssertionError("polled by hand")
+
+
+@activity.define(name="far", cancellation="abandon")
+def far() -> str:
+    raise AssertionError("polled by hand")
+
+
+@workflow.define
+async def echo(text: str, pause_ms: int = 0) -> str:
+    await asyncio.sleep(pause_ms / 1_000)
+    if text == "bad":
+        raise ValueError("no good")
+    return text + "!"
+
+
+@workflow.define
+async def family(close: str, pause_ms: int) -> list[Any]:
+    await workflow.start_child(
+        echo, "left", 10_000_000, workflow_id="left-behind", parent_close=close
+    )
+    good = await workflow.execute_child(echo, "good", pause_ms)
+    try:
+        await workflow.execute_child(echo, "bad")
+    except workflow.ChildFailed as error:
+        return [good, error.failure.type]
+    return []
+
+
+@workflow.define
+async def counting(total: int = 0) -> int:
+    """Adds up what it is signalled, and continues as new after each."""
+    box = workflow.receive("add")
+    amount = await box.get()
+    if amount == 0:
+        return total
+    workflow.continue_as_new(total + amount)
+
+
+@workflow.define
+async def gives_up(which: str) -> list[str]:
+    handle = workflow.start_activity(slow if which == "wait" else far, activity_id="a")
+    try:
+        async with asyncio.timeout(5):
+            await handle
+    except TimeoutError:
+        return ["gave up"]
+    return ["done"]
+
+
+@workflow.define
+async def tidies() -> str:
+    try:
+        await asyncio.sleep(3_600)
+    except workflow.Cancelled:
+        await workflow.execute_activity(note, "the end", activity_id="tidy")
+        raise
+    return "slept"
+
+
+WORKFLOWS = (echo, family, counting, gives_up, tidies)
+
+
+class Scene:
+    """An engine; where `restarts`, it forgets everything but its store before each turn."""
+
+    def __init__(self, restarts: bool) -> None:
+        self.restarts = restarts
+        self.clock = ManualClock(1_000)
+        self.engine = LocalEngine(WORKFLOWS, [note], self.clock)
+        self.client = self.engine.client
+
+    def turn(self) -> None:
+        if self.restarts:
+            self.engine.restart()
+
+    def run(self) -> None:
+        """All that can run, one thing after the other."""
+        for _ in range(200):
+            self.turn()
+            if not (self.engine.run_workflow_tasks() or self.engine.run_activities()):
+                return
+        raise AssertionError("it never rests")
+
+    def pass_ms(self, length_ms: int) -> None:
+        self.clock.advance_ms(length_ms)
+        self.run()
+
+    def status(self, workflow_id: str) -> str:
+        return str(self.client.describe_workflow(workflow_id).status)
+
+    def kinds(self, workflow_id: str, **options: Any) -> list[str]:
+        return [event.kind for event in self.client.history(workflow_id, **options)]
+
+
+@pytest.fixture(params=[False, True], ids=["", "restarts"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(request.param)
+
+
+# --- children -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("close", "status"),
+    [("terminate", "Terminated"), ("cancel", "Cancelled"), ("abandon", "Running")],
+)
+def test_children_answer_fail_and_share_the_end_of_their_parent(scene, close, status) -> None:
+    scene.client.start_workflow(family, close, 5_000, workflow_id="f")
+    scene.run()
+    assert (scene.status("f"), scene.status("left-behind")) == ("Running", "Running")
+    scene.pass_ms(5_000)
+    assert scene.client.result("f") == ["good!", "ValueError"]
+    assert scene.client.result("f/@1") == "good!"
+    scene.run()
+    assert scene.status("left-behind") == status
+
+
+def test_terminating_a_parent_ends_its_children_and_nothing_stays(scene) -> None:
+    scene.client.start_workflow(family, "terminate", 5_000, workflow_id="f")
+    scene.run()
+    scene.client.terminate_workflow("f", "enough")
+    assert {scene.status(one) for one in ("f", "f/@1", "left-behind")} == {"Terminated"}
+    scene.pass_ms(10_000_000)
+    with pytest.raises(WorkflowFailed) as caught:
+        scene.client.result("f")
+    assert (caught.value.status, caught.value.failure.message) == ("Terminated", "enough")
+
+
+def test_a_child_whose_id_is_taken_is_a_failure_that_the_parent_can_catch(scene) -> None:
+    scene.client.start_workflow(echo, "first", 10_000_000, workflow_id="left-behind")
+    scene.client.start_workflow(family, "terminate", 0, workflow_id="f")
+    scene.run()
+    scene.pass_ms(1)
+    assert scene.status("left-behind") == "Running"
+    assert scene.client.result("f") == ["good!", "ValueError"]
+
+
+# --- runs ---------------------------------------------------------------------
+def test_what_continues_as_new_keeps_its_sum_and_loses_no_signal(scene) -> None:
+    scene.client.start_workflow(counting, workflow_id="sum")
+    for amount in range(1, 31):  # Some at once, before any is read.
+        scene.client.signal_workflow("sum", "add", amount)
+        if amount % 3 == 0:
+            scene.run()
+    scene.client.signal_workflow("sum", "add", 0)
+    scene.run()
+    assert scene.client.result("sum") == sum(range(31))
+    described = scene.client.describe_workflow("sum")
+    assert (described.run, described.status) == (31, "Completed")
+    assert scene.kinds("sum", run=1)[-1] == "WorkflowContinuedAsNew"
+    with pytest.raises(AlreadyExists):
+        scene.client.start_workflow(counting, workflow_id="sum")
+
+
+def test_a_cancellation_that_comes_with_the_signal_that_ends_a_run_is_not_lost(scene) -> None:
+    scene.client.start_workflow(counting, workflow_id="sum")
+    scene.run()
+    scene.client.signal_workflow("sum", "add", 1)
+    scene.client.cancel_workflow("sum", "enough")
+    scene.run()
+    described = scene.client.describe_workflow("sum")
+    assert (described.run, described.status) == (2, "Cancelled")
+
+
+# --- activities that are given up ---------------------------------------------
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (lambda engine, token: engine.complete_activity_task(token, "late"), ["done"]),
+        (lambda engine, token: engine.fail_activity_task(token, Failure("Cancelled")), None),
+    ],
+    ids=["a result wins", "its end is what it waits for"],
+)
+def test_wait_means_that_the_attempt_that_runs_decides(scene, end: Callable, expected) -> None:
+    scene.client.start_workflow(gives_up, "wait", workflow_id="g")
+    scene.run()
+    token = scene.engine.poll_activity_task().token
+    scene.pass_ms(5_000)
+    (pending,) = scene.client.describe_workflow("g").pending_activities
+    assert (pending.state, pending.cancel_requested) == ("Leased", True)
+    assert scene.status("g") == "Running"
+    end(scene.engine, token)
+    scene.run()
+    assert scene.client.result("g") == (expected or ["gave up"])
+
+
+def test_wait_ends_at_once_what_nobody_runs(scene) -> None:
+    scene.client.start_workflow(gives_up, "wait", workflow_id="g")
+    scene.run()
+    scene.pass_ms(5_000)
+    assert scene.client.result("g") == ["gave up"]
+    assert scene.engine.poll_activity_task() is None
+
+
+def test_abandon_goes_on_without_anybody_waiting(scene) -> None:
+    scene.client.start_workflow(gives_up, "abandon", workflow_id="g")
+    scene.run()
+    token = scene.engine.poll_activity_task().token
+    scene.pass_ms(5_000)
+    assert scene.client.result("g") == ["gave up"]
+    with pytest.raises(FailedPrecondition):  # Its workflow has ended, and it with that.
+        scene.engine.complete_activity_task(token, "late")
+
+
+# --- cancelled, terminated ----------------------------------------------------
+def test_a_cancelled_workflow_can_still_run_activities_that_tidy_up(scene) -> None:
+    scene.client.start_workflow(tidies, workflow_id="t")
+    scene.run()
+    scene.client.cancel_workflow("t", "enough")
+    scene.client.cancel_workflow("t", "more than enough")
+    scene.run()
+    assert scene.status("t") == "Cancelled"
+    kinds = scene.kinds("t")
+    assert kinds.count("WorkflowCancelRequested") == 1
+    assert kinds[-2:] == ["ActivityTaskCompleted", "WorkflowCancelled"]
+
+
+def test_a_workflow_that_waits_for_its_start_can_be_cancelled_before(scene) -> None:
+    scene.client.start_workflow(tidies, workflow_id="t", start_delay_ms=3_600_000)
+    scene.run()
+    scene.client.cancel_workflow("t", "enough")
+    scene.run()
+    assert scene.status("t") == "Cancelled"
+
+
+def test_what_is_not_there_can_not_be_ended(scene) -> None:
+    for ask in (scene.client.cancel_workflow, scene.client.terminate_workflow):
+        with pytest.raises(NotFound):
+            ask("nobody")
