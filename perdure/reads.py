@@ -13,6 +13,7 @@ from perdure import views, waiting, wire
 from perdure.core import closings
 from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
+from perdure.core.gates import Gates
 from perdure.core.ids import execution_id
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask
@@ -77,7 +78,9 @@ def describe(
     }
     start = first.input if isinstance(first, WorkflowStarted) else None
     waits = waiting.of_execution(found, offers, now_ms, in_engine=in_engine)
-    shown = views.describe(found, start, closing, details, waits.activities, waits.task)
+    held = waiting.behind_gates(found, Gates(reader.gates()))
+    by_id, task = {**waits.activities, **held.activities}, held.task or waits.task
+    shown = views.describe(found, start, closing, details, by_id, task)
     return {**shown, "signals": unread_signals(reader, found)}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from perdure.config import nearest
+from perdure.core.gates import QUEUE, Gate, Gates
 from perdure.core.state import ActivityState, Execution
 
 Kind = Literal["activity", "workflow"]
@@ -64,6 +65,26 @@ def of_execution(
             "workflow", execution.workflow_type, execution.task_queue, offers, in_engine=in_engine
         )
     return Waits(task, waits)
+
+
+def behind_gates(execution: Execution, gates: Gates) -> Waits:
+    """What of `execution` waits for an operator to let its queue or its type go on."""
+    if not gates:
+        return Waits(None, {})
+    held = {
+        activity.activity_id: _resumed(gate)
+        for activity in execution.activities.values()
+        if activity.state in (ActivityState.SCHEDULED, ActivityState.RETRYING)
+        and (gate := gates.of_activity(activity.options.task_queue, activity.activity_type))
+    }
+    gate = gates.of_queue(execution.task_queue) if execution.task_ready else None
+    return Waits(None if gate is None else _resumed(gate), held)
+
+
+def _resumed(gate: Gate) -> str:
+    what, verb = ("queue", "queue") if gate.kind == QUEUE else ("activity type", "activity")
+    why = f" ({gate.reason})" if gate.reason else ""
+    return f"`perdure {verb} resume {gate.name}`: the {what} is paused{why}"
 
 
 def sentence(

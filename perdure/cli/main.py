@@ -14,6 +14,7 @@ from perdure.cli import (
     doctor,
     drill,
     events,
+    flow,
     node,
     output,
     policy,
@@ -51,6 +52,7 @@ doctor.add_to(app)
 store.add_to(app)
 app.add_typer(wf.app, name="wf")
 wf_acts.add_to(wf.app)
+flow.add_to(app, wf.app)
 events.add_to(app)
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(drill.app, name="drill")
