@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar, overload
@@ -18,9 +17,11 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from perdure import effects, values
+from perdure.activity_options import FIELDS, Options
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.failures import Cancelled, CompleteLater, Error, NonRetryable, is_non_retryable
-from perdure.policy import DURATION_MS_MAX, RetryPolicy, timedelta_hint
+from perdure.policy import RetryPolicy
+from perdure.progress import Progress
 from perdure.wire_checks import check_name
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Info",
     "NonRetryable",
     "Options",
+    "Progress",
     "attempt",
     "bound",
     "cancelled",
@@ -44,97 +46,14 @@ __all__ = [
     "inside",
     "is_non_retryable",
     "on_cancel",
+    "progress",
     "record_heartbeat",
     "task_token",
 ]
 
-PRIORITY_MAX = 2**31 - 1
 ATTRIBUTE = "__perdure_activity__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How an activity is tried, as far as it is said: None leaves the default, 0 ms means none.
-
-    InvalidArgument, naming the field, for negative numbers, NaN, infinities and booleans.
-    """
-
-    retry: RetryPolicy | None = None
-    start_to_close_ms: int | None = None
-    heartbeat_ms: int | None = None
-    schedule_to_start_ms: int | None = None
-    schedule_to_close_ms: int | None = None
-    task_queue: str | None = None
-    priority: int | None = None
-    on_exhausted: str | None = None
-    cancellation: str | None = None
-    isolation: str | None = None
-    grace_ms: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
-            raise InvalidArgument("retry must be a RetryPolicy", field="retry")
-        for field in _DURATIONS:
-            value = getattr(self, field)
-            if value is not None:
-                object.__setattr__(self, field, _duration(field, value))
-        if self.task_queue is not None:
-            check_name("task_queue", self.task_queue)
-        if self.priority is not None:
-            _check_priority(self.priority)
-        for field, allowed in _CHOICES.items():
-            _check_choice(field, getattr(self, field), allowed)
-
-    def under(self, over: Options) -> Options:
-        """These options, and in their place, field by field, what `over` says."""
-        said = {field: value for field in _FIELDS if (value := getattr(over, field)) is not None}
-        return dataclasses.replace(self, **said)
-
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(Options))
-_DURATIONS = tuple(field for field in _FIELDS if field.endswith("_ms"))
-
-
-def _duration(field: str, value: object) -> int:
-    if (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and 0 <= value <= DURATION_MS_MAX
-        and value == int(value)
-    ):
-        return int(value)
-    raise InvalidArgument(
-        f"{field} must be whole milliseconds from 0 to {DURATION_MS_MAX}, not {value!r:.80}"
-        f"{timedelta_hint(value)}",
-        field=field,
-    )
-
-
-def _check_priority(value: object) -> None:
-    if type(value) is not int or not -PRIORITY_MAX <= value <= PRIORITY_MAX:
-        raise InvalidArgument(
-            f"priority must be a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, "
-            f"not {value!r:.80}",
-            field="priority",
-        )
-
-
-_CHOICES = {
-    "on_exhausted": ("park", "fail"),
-    "cancellation": ("try", "wait", "abandon"),
-    "isolation": ("thread", "process"),
-}
-
-
-def _check_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value is not None and value not in allowed:
-        *others, last = (f'"{choice}"' for choice in allowed)
-        raise InvalidArgument(
-            f"{field} must be {', '.join(others)} or {last}, not {value!r:.80}", field=field
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,7 +100,7 @@ def define(
     `name` is its type, by default the function's name. The function itself is returned, unchanged.
     An option that can't be is refused here, not at its first use: InvalidArgument names the field.
     """
-    unknown = options.keys() - set(_FIELDS)
+    unknown = options.keys() - set(FIELDS)
     if unknown:
         raise TypeError(f"activity.define has no option {sorted(unknown)[0]!r}")
     checked = Options(**options)
@@ -391,6 +310,18 @@ def record_heartbeat(details: Any = _NOTHING) -> None:
         context.heartbeat(None)
     else:
         context.heartbeat(values.check_size(values.encode(details), "heartbeat details"))
+
+
+def progress(
+    done: float, total: float | None = None, note: str = "", *, details: Any = None
+) -> None:
+    """A heartbeat that says how far the attempt has come: `done` of `total`, where that is known.
+
+    `describe` and the command line draw it. The next attempt finds it all with
+    `heartbeat_details(activity.Progress)`; `details` is a checkpoint that rides along. Raises as
+    record_heartbeat does; InvalidArgument naming the field for what is no count or no text.
+    """
+    record_heartbeat(Progress.of(done, total, note, details))
 
 
 def cancelled() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from perdure import values
+from perdure import progress, values
 from perdure.core.decide_interactions import outcome
 from perdure.core.ids import idempotency_key, of_execution
 from perdure.core.more import More
@@ -171,7 +171,8 @@ def pending_activity(
         "due_ms": activity.due_ms if waits else None,
         "lease_deadline_ms": lease.deadline_ms if lease else None,
         "worker_id": lease.worker_id if lease else None,
-        "heartbeat_details": value(details),
+        "heartbeat_details": (shown := value(details)),
+        "progress": progress.view(shown),
         "last_heartbeat_ms": activity.last_heartbeat_ms,
         "scheduled_ms": activity.scheduled_ms,
         "idempotency_key": idempotency_key(workflow_id, activity.activity_id),

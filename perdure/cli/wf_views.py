@@ -12,6 +12,7 @@ EVENT_COLUMNS = frozenset(
 )
 
 DEFAULT_QUEUE = "default"
+BAR_CHARS = 30
 
 
 def took(found: dict[str, Any]) -> str:
@@ -136,12 +137,31 @@ def pending_notes(activities: list[dict[str, Any]], now_ms: int) -> list[str]:
             parts.append(f"waits for {each['waiting_for']}")
         if each.get("handed_back"):
             parts.append(f"was handed back unrun: {each['handed_back']}")
-        if each.get("heartbeat_details") is not None:
+        if each.get("progress"):
+            parts.append(bar(each["progress"]))
+        elif each.get("heartbeat_details") is not None:
             parts.append(f"heartbeat details {output.short(each['heartbeat_details'])}")
         if each.get("last_heartbeat_ms") is not None:
             parts.append(f"last heartbeat {output.when(each['last_heartbeat_ms'], now_ms)}")
         lines += [output.one_line(f"{each['activity_id']}: {part}") for part in parts]
     return ["", *lines] if lines else []
+
+
+def count(number: float) -> str:
+    """A count with its thousands apart."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
+
+
+def bar(progress: dict[str, Any]) -> str:
+    """How far an attempt has come: a bar where it is known of how much, and its note."""
+    done, fraction = count(progress["done"]), progress["fraction"]
+    if fraction is None:
+        drawn = f"{done} done"
+    else:
+        full = int(fraction * BAR_CHARS)
+        drawn = "#" * full + "-" * (BAR_CHARS - full)
+        drawn = f"[{drawn}] {int(fraction * 100)} % {done} of {count(progress['total'])}"
+    return f"{drawn} {progress['note']}".rstrip()
 
 
 def task_lines(task: dict[str, Any], now_ms: int) -> list[str]:
