@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from perdure.core.records import (
     ActivityTaskScheduled,
     ChildWorkflowCompleted,
     ChildWorkflowStarted,
+    LeaseGranted,
     MarkerRecorded,
     Record,
     SignalReceived,
@@ -232,6 +234,16 @@ def task_of(
         attempt_ms=max(0, lease.attempt_deadline_ms - max(now_ms, lease.granted_ms)),
         n=lease.granted_n,
     )
+
+
+def hired(records: Sequence[Record]) -> list[Record]:
+    """Of these, of one workflow, the scheduling of what they lease as well: it never waits."""
+    leased = [record.activity_id for record in records if type(record) is LeaseGranted]
+    return [
+        record
+        for record in records
+        if type(record) is ActivityTaskScheduled and record.activity_id in leased
+    ]
 
 
 def _event_id(event: Record) -> int:

@@ -16,7 +16,7 @@ from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity, TimeOu
 from perdure.core.execution import begin, evolve
 from perdure.core.interaction_records import RetriedNow, WorkflowPaused
 from perdure.core.lease_index import LeaseIndex
-from perdure.core.open_work import RETRY, Entry, Key, Work, activity_key, workflow_key
+from perdure.core.open_work import RETRY, Entry, Key, Work, activity_key, hired, workflow_key
 from perdure.core.ranked import Ranked
 from perdure.core.records import (
     CLOSING_TYPES,
@@ -98,6 +98,7 @@ class TaskQueues:
             if work is not None:
                 self._forget(work)
             return
+        skipped = hired(records) if len(records) > 1 else ()
         for record in records:
             if work is None:
                 if not isinstance(record, WorkflowStarted):
@@ -110,13 +111,13 @@ class TaskQueues:
             if kind in EVENT_TYPES:
                 work.keep_event(record)
             fold = _FOLDS.get(kind)
-            if fold is not None:
+            if fold is not None and record not in skipped:
                 fold(self, work, record, at_ms)
-        if work is not None:
-            if work.execution.status is not Status.RUNNING:
-                self._forget(work)
-            elif work.given is None and not work.is_ready:
-                self._settle(work, at_ms)
+        assert work is not None
+        if work.execution.status is not Status.RUNNING:
+            self._forget(work)
+        elif work.given is None and not work.is_ready:
+            self._settle(work, at_ms)
 
     def _forget(self, work: Work) -> None:
         del self.works[work.workflow_id]
@@ -348,8 +349,7 @@ class TaskQueues:
                     what.is_parked = False
                     self.requeue_activity(what, now_ms)
                 else:
-                    activity_id = what.activity.activity_id
-                    workflow_id = what.work.workflow_id
+                    activity_id, workflow_id = what.activity.activity_id, what.work.workflow_id
                     self._proposals.append(TimeOutActivity(workflow_id, activity_id, number, kind))
             elif kind == _PARKED:
                 what.is_parked = False

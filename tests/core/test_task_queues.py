@@ -313,3 +313,22 @@ def test_begun_from_the_open_state_they_are_as_if_every_record_had_been_followed
         loaded = TaskQueues()
         loaded.load(history.open_state(), history.now_ms)
         assert picture(loaded, history.now_ms) == picture(followed, history.now_ms)
+
+
+def test_what_is_leased_with_its_scheduling_never_waits(history, queues, monkeypatch):
+    queued = []
+    monkeypatch.setattr(queues, "_queue_activity", lambda entry, *_: queued.append(entry))
+    history.start("w")
+    session = Session("node.1", 1)
+    options = ActivityOptions(RetryPolicy(), schedule_to_start_ms=500, schedule_to_close_ms=900)
+    steps = tuple(c.ScheduleActivity(name, "t", None, options) for name in "ab")
+    hire = c.Hire("w1", session, ("a",))
+    assert history.ask(c.CompleteWorkflowTask("w", 0, 0, 1, steps, hire)) == c.Done()
+    assert [entry.activity.activity_id for entry in queued] == ["b"]
+    assert [entry.activity.activity_id for entry in queues.leases[session]] == ["a"]
+    kinds = [(kind, name) for _, kind, _, name in queues.deadlines()]
+    assert sorted(kinds) == [
+        ("schedule_to_close", "a"),
+        ("schedule_to_close", "b"),
+        ("schedule_to_start", "b"),
+    ]
