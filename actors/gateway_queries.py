@@ -29,7 +29,7 @@ class Queries:
         self._workers = workers
         self._reader = reader
         self._open: dict[int, tuple[Open, bytes]] = {}
-        self._settled_ms = side.now_ms() + SETTLING_MS
+        self._settled_ms = side.host.boottime_ms() + SETTLING_MS
 
     def ask(self, entry: Open, args: wire.QueryWorkflow) -> None:
         """Pass it on to the worker that was asked about this workflow before, if it is there."""
@@ -60,7 +60,7 @@ class Queries:
         text = waiting.sentence(
             "workflow", found.workflow_type, found.task_queue, self._workers.offers
         )
-        if self._side.now_ms() < self._settled_ms:
+        if self._side.host.boottime_ms() < self._settled_ms:
             return errors.Unavailable(f"the query waits for {text}")
         return errors.FailedPrecondition(f"nobody can answer: the query waits for {text}")
 
