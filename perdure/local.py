@@ -294,7 +294,7 @@ class Core:
             text = f"nobody can answer: the engine has no workflow {execution.workflow_type!r}"
             raise FailedPrecondition(text)
         events = self._events_after(execution.workflow_id, 0)
-        return ask_fresh(definition, execution.workflow_id, events, name, payload)
+        return ask_fresh(definition, execution, events, name, payload)
 
     def update_ended(self, workflow_id: str, update_id: str) -> Updated | None:
         """The answer to an update; None while there is none."""

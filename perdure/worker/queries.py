@@ -14,11 +14,13 @@ import msgspec
 
 from perdure import errors
 from perdure.core import links
-from perdure.core.records import Event, Payload, decode_event
+from perdure.core.records import Event, Payload, WorkflowReset, decode_event
+from perdure.core.state import Execution
 from perdure.errors import FailedPrecondition, PerdureError
 from perdure.failures import Failure
 from perdure.worker.asks import TO_GATEWAY, Asks
 from perdure.worker.errand import Errand
+from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
 from perdure.worker.sockets import GatewayLink
 from perdure.workflow import Definition, NonDeterminism
@@ -41,13 +43,14 @@ def asked(replayer: Replayer, name: str, payload: Payload | None) -> Payload:
 
 def ask_fresh(
     definition: Definition,
-    workflow_id: str,
+    execution: Execution,
     events: Sequence[Event],
     name: str,
     payload: Payload | None,
 ) -> Payload:
-    """As `asked`, of a copy made for it from all `events` of the workflow."""
-    replayer = Replayer(definition, workflow_id)
+    """As `asked`, of a copy made for it from all `events` of the execution."""
+    replayer = Replayer(definition, execution.workflow_id)
+    replayer.learn(events, execution.consumed)
     try:
         _feed(replayer, events)
         return asked(replayer, name, payload)
@@ -92,6 +95,12 @@ class _Query(Errand):
             copy = Replayer(self._definition, id_)
         n = self.query.n
         is_kept = False
+        notes = notes_in(self.events)
+        if self.after and any(isinstance(note, WorkflowReset) for note in notes):
+            copy.close()
+            self.is_missing = True  # What the copy was fed does not count any more.
+            return
+        copy.learn(notes, self.query.consumed)
         try:
             for start in range(0, len(self.events), CHUNK):
                 part = self.events[start : start + CHUNK]
