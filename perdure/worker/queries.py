@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,8 +23,10 @@ from perdure.worker.asks import TO_GATEWAY, Asks
 from perdure.worker.errand import Errand
 from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
-from perdure.worker.sockets import GatewayLink
 from perdure.workflow import Definition, NonDeterminism
+
+if TYPE_CHECKING:
+    from perdure.worker.sockets import GatewayLink
 
 COPIES_MAX = 100
 CHUNK = 500

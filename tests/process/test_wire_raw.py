@@ -224,7 +224,8 @@ def test_lists_go_page_by_page(bare):
         ("CompleteActivityTask", {"token": "forged", "result": 1}, "FAILED_PRECONDITION"),
         ("RecordHeartbeat", {"token": "forged"}, "FAILED_PRECONDITION"),
         ("RedriveDeadLetter", {"workflow_id": "no", "activity_id": "a"}, "NOT_FOUND"),
-        ("SignalWorkflow", {"workflow_id": "w", "name": "n"}, "INVALID_ARGUMENT"),
+        ("SignalWorkflow", {"workflow_id": "nobody", "name": "n"}, "NOT_FOUND"),
+        ("SignalWorkflow", {"workflow_id": "w"}, "INVALID_ARGUMENT"),
         ("Nonsense", {}, "INVALID_ARGUMENT"),
     ],
 )
