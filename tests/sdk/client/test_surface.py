@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from perdure import wire
+from perdure import wire, wire_schedules
 from perdure.async_client import AsyncClient
 from perdure.client import Client
 from perdure.errors import InvalidArgument
@@ -42,7 +42,9 @@ def test_every_operation_of_the_protocol_is_answered_by_an_engine():
     from perdure import local_client
 
     of_a_node_only = {"Ping", "WorkerEndpoint", "WorkerTypes"}
-    answered = {kind.__name__ for kind in local_client._OPERATIONS}
+    answered = {
+        kind.__name__ for kind in local_client._OPERATIONS
+    } | wire_schedules.OPERATIONS.keys()
     assert answered >= wire.OPERATIONS.keys() - of_a_node_only
 
 
