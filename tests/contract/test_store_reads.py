@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from perdure.core.gates import Gate
 from perdure.core.ids import execution_id
 from perdure.core.more import More
 from perdure.core.records import ActivityTaskFailed, encode_event
@@ -269,3 +270,16 @@ def test_dead_letters_are_those_that_wait_for_an_operator(store):
     assert found == [("z", "T", dead()), ("b", "T", dead("1")), ("b", "T", dead("2"))]
     line.commit(activities_closed=[("b", "2")], activities=[("z", activity("dead"))])
     assert [one.activity_id for _, _, one in store.reader().dead_letters()] == ["1"]
+
+
+# --- gates ----------------------------------------------------------------------
+def test_gates_are_kept_by_kind_and_name_and_the_newest_counts(store):
+    line = Line(store)
+    assert line.writer.gates() == store.reader().gates() == []
+    mail = Gate("queue", "mail", True, WALL_MS, "no quota", (("r1", True),))
+    line.commit(gates=[mail, Gate("activity_type", "t", True, WALL_MS, "")])
+    after = Gate("queue", "mail", False, WALL_MS + 1, "", (("r1", True), ("r2", False)))
+    line.commit(gates=[after])
+    expected = [Gate("activity_type", "t", True, WALL_MS, ""), after]
+    assert store.reader().gates() == line.writer.gates() == expected
+    assert Line(store).writer.gates() == expected

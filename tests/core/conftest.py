@@ -15,6 +15,7 @@ from perdure.core.ids import Address, Session, seal, unseal
 from perdure.core.links import ActivityTask, Poll, Polled, Quarantine, Sessions, Sync, pack_session
 from perdure.core.matching import Matching
 from perdure.core.records import ActivityOptions, Record, WorkflowStarted
+from perdure.core.rules import NO_RULES, Rules
 from perdure.core.state import Execution
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
@@ -121,7 +122,7 @@ class LittleHistory:
 class SchedulerAround:
     """A Matching between a history that answers at once, workers and a gateway."""
 
-    def __init__(self, history, quarantine_max: int = 0) -> None:
+    def __init__(self, history, quarantine_max: int = 0, rules: Rules = NO_RULES) -> None:
         self.history = history
         self.wanted: list[Quarantine] = []
         self.proposed: list[c.AnyCommand] = []
@@ -134,6 +135,7 @@ class SchedulerAround:
             lambda gateway, message: self.polled.append(message),
             quarantine_max,
             self.wanted.append,
+            rules=rules,
         )
         self.asked: list[c.AnyCommand] = []
         history.listeners.append(self.hear)
