@@ -18,6 +18,7 @@ from perdure.cli import (
     node,
     output,
     policy,
+    replay,
     schedule,
     store,
     verify,
@@ -57,6 +58,7 @@ events.add_to(app)
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(drill.app, name="drill")
 verify.add_to(app)
+replay.add_to(app)
 app.add_typer(policy.app, name="policy")
 wf.app.add_typer(dlq.app, name="dlq")
 

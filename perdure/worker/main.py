@@ -126,12 +126,12 @@ def run_external(
 
     `endpoint` is a node's public one, found as by `perdure.Client` where it is not given. A second
     signal ends the process at once. InvalidArgument where an application can't be loaded,
-    Unavailable where no node answers. With PYTHONHASHSEED unset, the process executes itself again
-    with it set, so that sets of texts have one order. `stopping`: where the caller minds the
-    signals already.
+    Unavailable where no node answers. Where PYTHONHASHSEED is not 0 the process executes itself
+    again with that, so that sets of texts have one order in every worker. `stopping`: where the
+    caller minds the signals already.
     """
     stopping = stopping or Stopping()
-    if HASH_SEED not in os.environ:
+    if os.environ.get(HASH_SEED) != "0":
         stopping.hold()
         os.environ[HASH_SEED] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
