@@ -14,7 +14,7 @@ from perdure.core import closings
 from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
 from perdure.core.gates import Gates
-from perdure.core.ids import execution_id
+from perdure.core.ids import execution_id, of_execution
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.links import ActivityTask
 from perdure.core.records import (
@@ -107,6 +107,9 @@ def history(reader: Reader, args: wire.GetHistory) -> dict[str, Any]:
     found = execution(reader, args.workflow_id, args.run)
     raw = reader.events(found.workflow_id, after, limit, FRAME_BYTES)
     shown = views.events(map(decode_event, raw), after, limit)
+    if shown and after == 0:
+        # So that a history, kept by itself, says whose it is.
+        shown[0]["workflow_id"], shown[0]["run"] = of_execution(found.workflow_id)
     last = shown[-1]["event_id"] if shown else after
     has_more = bool(shown) and last < found.last_event_id
     return {"events": shown, "next_after": last if has_more else None}

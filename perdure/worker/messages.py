@@ -39,6 +39,8 @@ class Messages:
         self._queries: dict[str, Callable[..., Any]] = {}
         self._updates: dict[str, tuple[Update, contextvars.Context]] = {}
         self._count = 0
+        # Given to a handler that has not begun yet.
+        self._given: dict[int, tuple[str, records.Payload | None]] = {}
 
     # --- the workflow's -----------------------------------------------------------
     def handle_signal(self, name: str, function: Callable[..., Any]) -> None:
@@ -48,7 +50,7 @@ class Messages:
         self._signals[name] = (function, contextvars.copy_context())
         waiting = self._queues.pop(name, None)
         while waiting is not None and not waiting.empty():
-            self._deliver(name, waiting.get_nowait()[1])
+            self._deliver(name, *waiting.get_nowait())
 
     def handle_query(self, name: str, function: Callable[..., Any]) -> None:
         """Have `function` answer the queries of that name."""
@@ -70,13 +72,14 @@ class Messages:
         """A signal came."""
         self._count += 1
         if name in self._signals:
-            self._deliver(name, payload)
+            self._deliver(name, self._count, payload)
         else:
             self._queues.setdefault(name, asyncio.Queue()).put_nowait((self._count, payload))
 
-    def _deliver(self, name: str, payload: records.Payload | None) -> None:
+    def _deliver(self, name: str, place: int, payload: records.Payload | None) -> None:
         function, context = self._signals[name]
-        self._start(self._take(name, function, payload), context)
+        self._given[place] = (name, payload)
+        self._start(self._take(place, name, function, payload), context)
 
     def _start(self, coroutine: Any, context: contextvars.Context) -> None:
         # Each in a copy: nothing of the worker's, and nothing of another message's, is seen there.
@@ -84,8 +87,13 @@ class Messages:
         self._side.loop.create_task(coroutine, context=fresh)
 
     async def _take(
-        self, name: str, function: Callable[..., Any], payload: records.Payload | None
+        self,
+        place: int,
+        name: str,
+        function: Callable[..., Any],
+        payload: records.Payload | None,
     ) -> None:
+        del self._given[place]
         try:
             args, kwargs = values.bind_input(function, payload)
         except InvalidArgument as problem:
@@ -105,7 +113,8 @@ class Messages:
 
     def waiting(self) -> tuple[tuple[str, records.Payload | None], ...]:
         """Every signal that nobody has taken, in their order; they are taken by this."""
-        rest = []
+        rest = [(place, *signal) for place, signal in self._given.items()]
+        self._given.clear()
         for name, queue in self._queues.items():
             while not queue.empty():
                 place, payload = queue.get_nowait()

@@ -41,12 +41,13 @@ class Known:
     asks for there was recorded or is not new. Events within a span of `dropped` count no more.
     """
 
-    __slots__ = ("cursor", "dropped", "is_check", "is_copy", "patches", "side_effects")
+    __slots__ = ("cursor", "dropped", "is_check", "is_copy", "patches", "ran_ahead", "side_effects")
 
     def __init__(self) -> None:
         self.cursor = 0
         # A copy, which answers queries, may run ahead of history, but not past a side effect.
         self.is_copy = False
+        self.ran_ahead = False  # It came to one, and was stopped there.
         # A check of new code: side effects that are not recorded have no value, and are not run.
         self.is_check = False
         self.patches: set[str] = set()
@@ -111,6 +112,7 @@ class Notes:
         elif side.known.is_check:
             payload = None  # If it does not belong there, its marker does not fit.
         elif side.known.is_copy and not side.is_replaying:
+            side.known.ran_ahead = True
             side.violate("the workflow is about to record a side effect: ask again in a moment")
         elif side.is_replaying:
             side.violate(

@@ -8,7 +8,7 @@ copy is let go of, for history may take another course; otherwise it stays for t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -52,21 +52,37 @@ def ask_fresh(
     payload: Payload | None,
 ) -> Payload:
     """As `asked`, of a copy made for it from all `events` of the execution."""
-    replayer = Replayer(definition, execution.workflow_id)
-    replayer.learn(events, execution.consumed)
-    try:
-        _feed(replayer, events)
-        return asked(replayer, name, payload)
-    finally:
-        replayer.close()
+    for last in (events[-1].event_id, execution.consumed):
+        replayer = Replayer(definition, execution.workflow_id)
+        try:
+            if feed_copy(replayer, events, events, execution.consumed, last):
+                return asked(replayer, name, payload)
+        finally:
+            replayer.close()
+    raise FailedPrecondition(AHEAD)
 
 
-def _feed(replayer: Replayer, events: Sequence[Event]) -> None:
+AHEAD = "the workflow has only just begun, and is about to record a side effect: ask again"
+
+
+def feed_copy(
+    replayer: Replayer, notes: Sequence[Event], events: Iterable[Event], consumed: int, last: int
+) -> bool:
+    """Feed a copy up to event `last`; False where a side effect stopped it: it is good for nothing.
+
+    `notes`: what Replayer.learn wants of all events. FailedPrecondition where the code does not
+    agree with history.
+    """
+    replayer.known.is_copy = True
+    replayer.learn(notes, consumed)
     try:
-        replayer.feed(events)
+        replayer.feed(event for event in events if event.event_id <= last)
     except NonDeterminism as problem:
+        if replayer.known.ran_ahead:
+            return False
         text = f"the worker's code does not agree with the history: {problem}"
         raise FailedPrecondition(text) from problem
+    return True
 
 
 class _Query(Errand):
@@ -79,6 +95,7 @@ class _Query(Errand):
         self.events: list[msgspec.Raw] = []
         self.reached = 0  # What the copy has seen by now; 0: it is gone.
         self.is_missing = False  # There was no such copy: all of it from the beginning.
+        self.is_cautious = False  # Only what workflow tasks have worked off is fed.
         self.answer = links.QueryAnswer(query.n, None, errors.Internal.code, "it did not run")
         self._definition = definition
         self._done = done
@@ -88,8 +105,10 @@ class _Query(Errand):
         id_ = self.workflow_id
         copy = copies.pop(id_, None)
         self.is_missing, self.reached = False, 0
-        if copy is not None and copy.consumed != self.after:
-            copy.close()
+        notes = notes_in(self.events)
+        is_reset = any(isinstance(note, WorkflowReset) for note in notes)
+        if copy is not None and (copy.consumed != self.after or is_reset):
+            copy.close()  # It has seen what does not count any more.
             copy = None
         if copy is None:
             if self.after:
@@ -98,16 +117,10 @@ class _Query(Errand):
             copy = Replayer(self._definition, id_)
         n = self.query.n
         is_kept = False
-        notes = notes_in(self.events)
-        if self.after and any(isinstance(note, WorkflowReset) for note in notes):
-            copy.close()
-            self.is_missing = True  # What the copy was fed does not count any more.
-            return
-        copy.learn(notes, self.query.consumed)
         try:
-            for start in range(0, len(self.events), CHUNK):
-                part = self.events[start : start + CHUNK]
-                _feed(copy, [decode_event(raw) for raw in part])
+            if not self._feed(copy, notes):
+                self.is_cautious = self.is_missing = True
+                return
             is_kept = copy.commands == copy.matched
             result = asked(copy, self.query.name, self.query.input)
             self.answer = links.QueryAnswer(n, result)
@@ -121,6 +134,17 @@ class _Query(Errand):
                 copy.close()
         while len(copies) > COPIES_MAX:
             copies.popitem(last=False)[1].close()
+
+    def _feed(self, copy: Replayer, notes: Sequence[Event]) -> bool:
+        query = self.query
+        if self.is_cautious and not query.consumed:
+            raise FailedPrecondition(AHEAD)
+        last = query.consumed if self.is_cautious else query.last_event_id
+        for start in range(0, len(self.events), CHUNK):
+            part = map(decode_event, self.events[start : start + CHUNK])
+            if not feed_copy(copy, notes if start == 0 else (), part, query.consumed, last):
+                return False
+        return True
 
     def blocked(self, why: Failure) -> None:
         """Say so."""

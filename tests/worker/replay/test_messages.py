@@ -380,6 +380,43 @@ def test_continuing_as_new_hands_on_the_input_and_the_signals_that_nobody_took(h
     assert after.result == [3, "b", 2]
 
 
+def test_a_signal_that_comes_right_behind_the_end_of_a_run_is_the_next_ones(history):
+    async def flow():
+        @workflow.signal
+        def other(_):
+            pass
+
+        await asyncio.sleep(0.01)
+        workflow.continue_as_new()
+
+    outside = [(5, "signal", "box", 1), (11, "signal", "other", 2), (12, "signal", "box", 3)]
+    run = history(flow, outside=outside)
+    run.replayer.feed(run.events)
+    for step in run.replayer.take_steps():
+        run.record(step)
+    while run._wakes:
+        run.wake()
+    run.replayer.feed(run.events)
+    (step,) = run.replayer.take_steps()
+    assert [name for name, _ in step.signals] == ["box", "other", "box"]
+    run.replayer.close()
+
+
+def test_signals_given_to_a_handler_that_had_no_turn_are_the_next_runs(history):
+    async def flow():
+        await asyncio.sleep(0.01)
+
+        @workflow.signal
+        def note(n):
+            raise AssertionError(n)
+
+        workflow.continue_as_new()
+
+    run = history(flow, outside=[(1, "signal", "note", 1), (2, "signal", "note", 2)]).run()
+    signals = [(name, values.to_builtins(payload)) for name, payload in run.steps[-1].signals]
+    assert signals == [("note", [1]), ("note", [2])]
+
+
 def test_no_except_exception_stops_a_workflow_from_continuing_as_new(history):
     async def flow():
         try:
