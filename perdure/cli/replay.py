@@ -148,6 +148,11 @@ def _open(client: Client, type_: str | None, status: str, limit: int) -> Iterato
         output.note("there are more: see --limit")
 
 
+def _short(where: str) -> str:
+    """FILE:LINE, from here on where the file lies below."""
+    return where.removeprefix(f"{os.getcwd()}/")
+
+
 def _show(verdicts: list[Verdict]) -> None:
     for each in verdicts:
         if each.fits:
@@ -157,7 +162,9 @@ def _show(verdicts: list[Verdict]) -> None:
         output.say(f"{each.verdict}: {name}, {each.workflow_type}{at}")
         if each.expected:
             output.say(f"  recorded: {each.expected}")
-            output.say(f"  the code: {each.got}" + (f", at {each.where}" if each.where else ""))
+            output.say(
+                f"  the code: {each.got}" + (f", at {_short(each.where)}" if each.where else "")
+            )
         else:
             output.say(f"  {output.one_line(each.message)}")
     fit = sum(each.fits for each in verdicts)
