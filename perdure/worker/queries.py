@@ -119,8 +119,13 @@ class _Query(Errand):
         is_kept = False
         try:
             if not self._feed(copy, notes):
-                self.is_cautious = self.is_missing = True
-                return
+                self.is_cautious = True
+                if self.after:
+                    self.is_missing = True
+                    return
+                copy.close()
+                copy = Replayer(self._definition, id_)
+                self._feed(copy, notes)
             is_kept = copy.commands == copy.matched
             result = asked(copy, self.query.name, self.query.input)
             self.answer = links.QueryAnswer(n, result)
