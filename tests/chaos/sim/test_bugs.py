@@ -42,7 +42,8 @@ def test_a_bug_that_is_not_in_the_list_is_refused_by_name():
         (Bug.HEARTBEAT_IGNORED, {21}),
         (Bug.TIMERS_NOT_REBUILT, {36}),
         (Bug.DEAD_LETTERS_LOST, {31}),
-        (Bug.EMPTY_ID_ACCEPTED, {48}),
+        # What stands in the log under no id is a gate's: a workflow there makes no sense either.
+        (Bug.EMPTY_ID_ACCEPTED, {13, 48}),
         (Bug.FOLLOWED_AT_ANOTHER_TIME, {35}),
     ],
 )
