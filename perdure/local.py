@@ -19,6 +19,7 @@ from perdure.core.commands import (
     AnyCommand,
     CompleteActivity,
     CompleteWorkflowTask,
+    Deadline,
     DetachLease,
     FailActivity,
     FailWorkflowTask,
@@ -381,8 +382,11 @@ class Core:
 
         def heartbeat(details: Payload | None) -> None:
             command = RecordHeartbeat(token, 0, details, details is not None)
-            if isinstance(self.ask(command), Refusal):
+            answer = self.ask(command)
+            if isinstance(answer, Refusal):
                 context.cancel("stale")
+            elif isinstance(answer, Deadline) and answer.cancel_requested:
+                context.cancel("cancelled")
 
         context = activity_context(
             workflow_id=workflow_id,

@@ -368,7 +368,7 @@ class Ledger:
         open_before: list[tuple[str, str]] = []
         timers_before: list[tuple[str, int]] = []
         started = execution is None
-        was_ready = execution is not None and execution.task_ready
+        was_waiting = execution is not None and execution.is_waiting
         waiting = 0
         for record in records:
             if execution is None:
@@ -391,7 +391,7 @@ class Ledger:
             stored(workflow_id, record) for record in records if TRAITS[type(record)].is_event
         ]
         assert execution is not None
-        self.ready += waiting + execution.task_ready - was_ready
+        self.ready += waiting + execution.is_waiting - was_waiting
         self._executions[workflow_id] = execution
         if started:
             draft.started[workflow_id] = execution

@@ -187,3 +187,10 @@ class Execution(msgspec.Struct):
         `task_due_ms` on).
         """
         return self.is_open and self.last_wake_id > self.consumed
+
+    @property
+    def is_waiting(self) -> bool:
+        """True when its workflow task waits for a worker, perhaps after failures; not where it was
+        started for later, for that may be years.
+        """
+        return self.task_ready and not (self.task_due_ms and not self.task_reason)

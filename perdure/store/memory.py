@@ -304,7 +304,7 @@ class MemoryWriter:
         activities = [activity for execution in found for activity in execution.activities.values()]
         waiting = (ActivityState.SCHEDULED, ActivityState.RETRYING)
         return sum(activity.state in waiting for activity in activities) + sum(
-            execution.task_ready for execution in found
+            execution.is_waiting for execution in found
         )
 
     def close(self) -> None:

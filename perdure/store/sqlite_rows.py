@@ -270,7 +270,8 @@ def count_ready(connection: apsw.Connection) -> int:
     """How many activities and workflow tasks wait for a worker, after a backoff or at once."""
     count: int = connection.execute(
         "SELECT (SELECT count(*) FROM activities WHERE state IN (?, ?))"
-        " + (SELECT count(*) FROM executions WHERE status = ? AND last_wake_id > consumed)",
+        " + (SELECT count(*) FROM executions WHERE status = ? AND last_wake_id > consumed"
+        " AND (task_due_ms = 0 OR task_reason <> ''))",
         (ActivityState.SCHEDULED, ActivityState.RETRYING, Status.RUNNING),
     ).get
     return count

@@ -210,6 +210,14 @@ def test_a_start_with_a_delay_makes_no_task_before_it_is_over() -> None:
     assert [work.workflow_id for work in queues.ready_workflows(5_000)] == ["late"]
 
 
+def test_what_starts_later_does_not_count_as_work_that_waits_for_a_worker() -> None:
+    rig = Rig(ready_max=0)
+    start_with(rig, delay_ms=5_000)
+    assert rig.ledger.ready == rig.writer.ready_count() == 0
+    assert rig.ask(rig.start()) == c.Started()
+    assert rig.ask(rig.start("other")).code == "RESOURCE_EXHAUSTED"
+
+
 def test_a_delay_survives_a_restart() -> None:
     rig, queues = Rig(), TaskQueues()
     start_with(rig, delay_ms=5_000)
