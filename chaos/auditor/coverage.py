@@ -100,7 +100,9 @@ COVERAGE: dict[int, Coverage] = {
     32: Coverage("redrive", (LOG,), "from a dead letter, next generation, one record a request"),
     33: Coverage("cancel wins or loses once", (LOG,), "nothing follows it; no-ops are marked"),
     34: Coverage(
-        "order of the workflow", (LOG, TABLES), "events are dense, one end, nothing after"
+        "order of the workflow",
+        (LOG, TABLES),
+        "events are dense, one end, nothing after; runs follow each other, children their parents",
     ),
     35: Coverage(
         "replay agrees",
