@@ -39,6 +39,13 @@ from perdure.core.records import (
     WorkflowTerminated,
     decode_body,
 )
+from perdure.core.schedule_state import (
+    SCHEDULE_MARK,
+    ScheduleDeleted,
+    ScheduleFired,
+    SchedulePaused,
+    ScheduleSet,
+)
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.failures import Failure
 from perdure.store.protocol import Reader
@@ -76,6 +83,10 @@ KINDS: dict[type[Record], str] = {
         ActivityDeadLettered,
         ActivityRedriven,
         GateSet,
+        ScheduleSet,
+        ScheduleFired,
+        SchedulePaused,
+        ScheduleDeleted,
     )
 } | {RetryScheduled: "ActivityAttemptFailed"}
 
@@ -90,6 +101,7 @@ _LEFT_OUT = frozenset(
         "input",
         "options",
         "result",
+        "spec",
         "started_ms",
         "terms",
         "workflow_id",
@@ -171,14 +183,18 @@ def events_of(body: CommitBody) -> Iterator[tuple[int, View]]:
 
 
 def _view(body: CommitBody, index: int, kind: str, execution_id: str, record: Any) -> View:
-    workflow_id, run = of_execution(execution_id)
     view: View = {
         "id": f"{body.n}.{index}",
         "kind": kind,
         "at_ms": getattr(record, "at_ms", body.at_ms),
-        "workflow_id": workflow_id or None,
-        "run": run if workflow_id else None,
     }
+    if execution_id.startswith(SCHEDULE_MARK):
+        # Of a schedule; the workflow is the one that it starts, if it is about one.
+        view["schedule_id"] = execution_id.removeprefix(SCHEDULE_MARK)
+        execution_id = getattr(record, "workflow_id", "")
+    workflow_id, run = of_execution(execution_id)
+    view["workflow_id"] = workflow_id or None
+    view["run"] = run if workflow_id else None
     for name in record.__struct_fields__:
         if name in _LEFT_OUT or name in view:
             continue

@@ -169,3 +169,48 @@ def test_a_failed_attempt_that_is_tried_again_is_an_event_and_the_log_of_it_is_b
     assert len(event.failure.message) == event_feed.MESSAGE_CHARS_MAX
     assert not hasattr(event.failure, "stack")
     assert "input" not in event
+
+
+class Pruned:
+    """A reader of a log that begins after commit 10, and ends with 20."""
+
+    def base(self):
+        return 10, b""
+
+    def newest(self):
+        return 20
+
+    def commits(self, after, limit):
+        return []
+
+
+@pytest.mark.parametrize("after", ["3", "9", "9.99"])
+def test_what_was_pruned_is_refused_with_the_place_from_which_it_goes_on(after):
+    with pytest.raises(errors.FailedPrecondition, match=r"after 10$"):
+        event_feed.start_of(after, Pruned())
+
+
+@pytest.mark.parametrize(
+    ("after", "place"),
+    [(None, "10"), ("10", "10"), ("10.0", "10.0"), ("11.2", "11.2"), ("20", "20"), ("now", "20")],
+)
+def test_what_is_kept_can_be_gone_on_from(after, place):
+    start = event_feed.start_of(after, Pruned())
+    assert str(start) == place
+    assert event_feed.read(Pruned(), start, event_feed.Wanted(None, None), 10).is_end
+
+
+def test_every_kind_that_a_feed_has_can_be_asked_for():
+    assert set(event_feed.kinds()) == set(event_feed.KINDS.values())
+    assert len(event_feed.kinds()) == len(event_feed.KINDS)
+
+
+def test_what_a_schedule_does_is_an_event_with_its_id_and_the_workflow_that_it_starts(engine):
+    engine.client.create_schedule("s", one, 1, every_ms=1_000)
+    engine.clock.advance_ms(1_000)
+    engine.run_workflow_tasks()
+    made, fired = [it for it in engine.client.events() if it.kind.startswith("Schedule")]
+    assert (made.kind, made.schedule_id, made.workflow_id) == ("ScheduleSet", "s", None)
+    assert (fired.kind, fired.schedule_id) == ("ScheduleFired", "s")
+    [run] = engine.client.list_workflows(type="One")
+    assert fired.workflow_id == run.workflow_id

@@ -326,3 +326,46 @@ def test_a_redrive_without_an_input_keeps_the_one_it_has(engine, client):
     engine.run_until_idle()
     client.redrive_dead_letter("p", "a")
     assert engine.poll_activity_task().input == ["wrong"]
+
+
+# --- everything can be shown --------------------------------------------------------------
+@workflow.define
+async def everything() -> None:
+    workflow.set_search_attributes({"a": 1, "b": None})
+    workflow.patched("p")
+    workflow.side_effect(lambda: 7)
+    child = await workflow.start_child(forever, workflow_id="kid", parent_close="cancel")
+    await child.signal("hello", 1)
+    handle = workflow.start_activity(charge, 1, activity_id="gone")
+    handle.cancel()
+    await workflow.sleep_ms(1)
+    await child
+
+
+def test_every_kind_of_event_and_what_is_open_can_be_written_as_json(engine):
+    import msgspec
+
+    engine = LocalEngine([everything, forever], [charge], clock=ManualClock(0))
+    engine.client.start_workflow(everything, workflow_id="e", search_attributes={"x": True})
+    engine.run_until_idle(skip_time=False)
+    engine.clock.advance_ms(1)
+    engine.run_workflow_tasks()
+    found = engine.client.describe_workflow("e")
+    assert [(it.workflow_id, it.parent_close) for it in found.children] == [("kid", "cancel")]
+    assert engine.client.describe_workflow("kid").parent.workflow_id == "e"
+    assert [it.workflow_id for it in engine.client.list_workflows(parent="e")] == ["kid"]
+    engine.client.terminate_workflow("kid")
+    engine.run_workflow_tasks()
+    history = [event.to_dict() for event in engine.client.history("e")]
+    kinds = {event["kind"] for event in history}
+    assert kinds >= {
+        "ChildWorkflowStarted",
+        "ChildWorkflowFailed",
+        "MarkerRecorded",
+        "SearchAttributesSet",
+        "SignalSent",
+        "WorkflowFailed",
+    }
+    events = [event.to_dict() for event in engine.client.events()]
+    for shown in (found.to_dict(), history, events):
+        assert msgspec.json.decode(msgspec.json.encode(shown)) == shown
