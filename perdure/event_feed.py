@@ -160,15 +160,17 @@ def start_of(after: str | None, reader: Reader) -> Position:
     place = Position(int(n), int(index) if dot else END)
     # Of commit `base_n` itself nothing is left; who had all of it lacks nothing.
     if place < (base_n, 0):
-        raise FailedPrecondition(
-            f"after: what follows {after} was pruned; the oldest that is kept is after {base_n}",
-            field="after",
-        )
+        raise _pruned(after, base_n)
     if place.n > reader.newest():
         raise FailedPrecondition(
             f"after: there is no {after} yet; the newest commit is {reader.newest()}", field="after"
         )
     return place
+
+
+def _pruned(after: str, base_n: int) -> FailedPrecondition:
+    text = f"after: what follows {after} was pruned; the oldest that is kept is after {base_n}"
+    return FailedPrecondition(text, field="after")
 
 
 def events_of(body: CommitBody) -> Iterator[tuple[int, View]]:
@@ -221,6 +223,8 @@ def read(reader: Reader, after: Position, wanted: Wanted, limit: int) -> Page:
         # Commit `place.n` again, unless all of it was looked at.
         behind = place.n if place.at >= END else place.n - 1
         rows = reader.commits(behind, COMMITS_A_READ)
+        if rows and rows[0].n > behind + 1:
+            raise _pruned(str(place), rows[0].n - 1)  # Just now, while it was read.
         for row in rows:
             for index, view in events_of(decode_body(row.body)):
                 if (row.n, index) <= place or not matches(view, wanted):

@@ -7,6 +7,7 @@ import pytest
 from perdure import activity, errors, event_feed, workflow
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
+from perdure.store.protocol import CommitRow
 from perdure.testing import LocalEngine, ManualClock
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -198,6 +199,13 @@ def test_what_is_kept_can_be_gone_on_from(after, place):
     start = event_feed.start_of(after, Pruned())
     assert str(start) == place
     assert event_feed.read(Pruned(), start, event_feed.Wanted(None, None), 10).is_end
+
+
+def test_what_is_pruned_while_it_is_read_is_not_left_out_in_silence():
+    reader = Pruned()
+    reader.commits = lambda after, limit: [CommitRow(15, 1, 0, b"", b"", b"")]
+    with pytest.raises(errors.FailedPrecondition, match=r"after 14$"):
+        event_feed.read(reader, event_feed.Position(12, 0), event_feed.Wanted(None, None), 10)
 
 
 def test_every_kind_that_a_feed_has_can_be_asked_for():
