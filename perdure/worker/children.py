@@ -146,9 +146,9 @@ class Children:
             return True
 
     def warm(self) -> None:
-        """Have one child wait for work, if none does. It imports the application meanwhile."""
+        """Have one more child wait for work, which imports the application meanwhile."""
         with self._lock:
-            if self._closed or self._idle:
+            if self._closed or len(self._idle) >= IDLE_MAX:
                 return
         try:
             child = _Child(self._apps)
