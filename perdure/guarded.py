@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from perdure import guardian, logs
@@ -25,65 +25,22 @@ class NotStarted(Exception):
         self.errno = errno
 
 
-class Guarded:
-    """The process `argv`, started now; nothing of it outlives this one, or the end of `close`.
-
-    `fds` are descriptors that it inherits. With `captures` its output is there to be read from
-    `stdout` and `stderr`; else it goes to the standard error of this process. `status` becomes
-    readable when there is news: `hear` it, until it gives False.
+class Line:
+    """The line to a guardian: `status` becomes readable when there is news; `hear` it, until it
+    gives False.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[bytes],
-        env: dict[bytes, bytes],
-        cwd: bytes | None = None,
-        *,
-        fds: Sequence[int] = (),
-        captures: bool = False,
-    ) -> None:
+    def __init__(self) -> None:
         self._said = b""
-        self.status, status = os.pipe()
-        # Isolated and without site: what the environment or the application bring is not for it.
-        command = [sys.executable, "-I", "-S", guardian.__file__, str(status), str(os.getpid())]
-        try:
-            self._process = subprocess.Popen(
-                [*command, *map(str, fds)],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if captures else 2,
-                stderr=subprocess.PIPE if captures else 2,
-                pass_fds=(status, *fds),
-                # Ctrl-C at a terminal is for the node, which ends us in order.
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(self.status)
-            raise
-        finally:
-            os.close(status)
-        self._tell(guardian.order_of((list(argv), env, cwd)))
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        """What the process writes, with `captures`."""
-        assert self._process.stdout is not None
-        return self._process.stdout
-
-    @property
-    def stderr(self) -> IO[bytes]:
-        """What the process writes to its standard error, with `captures`."""
-        assert self._process.stderr is not None
-        return self._process.stderr
+        self.status, self._their_status = os.pipe()
 
     def terminate(self, grace_ms: int) -> None:
         """SIGTERM to its process group now, and after `grace_ms` SIGKILL to all that is left."""
-        self._tell(guardian.terminate(grace_ms))
+        with contextlib.suppress(BrokenPipeError):  # It has just ended: its news say so.
+            self._tell(guardian.terminate(grace_ms))
 
     def _tell(self, order: bytes) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # It has just ended: its news say so.
-            self._process.stdin.write(order)
+        raise NotImplementedError
 
     def hear(self) -> bool:
         """Take what the guardian said. False: it is gone, and all that it guarded with it."""
@@ -110,6 +67,62 @@ class Guarded:
                 os.killpg(int(said[b"started"]), signal.SIGKILL)
         return None
 
+
+class Guarded(Line):
+    """The process `argv`, started now; nothing of it outlives this one, or the end of `close`.
+
+    `fds` are descriptors that it inherits. With `captures` its output is there to be read from
+    `stdout` and `stderr`; else it goes to the standard error of this process.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[bytes],
+        env: dict[bytes, bytes],
+        cwd: bytes | None = None,
+        *,
+        fds: Sequence[int] = (),
+        captures: bool = False,
+    ) -> None:
+        super().__init__()
+        status = self._their_status
+        # Isolated and without site: what the environment or the application bring is not for it.
+        command = [sys.executable, "-I", "-S", guardian.__file__, str(status), str(os.getpid())]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *map(str, fds)],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if captures else 2,
+                stderr=subprocess.PIPE if captures else 2,
+                pass_fds=(status, *fds),
+                # Ctrl-C at a terminal is for the node, which ends us in order.
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.status)
+            raise
+        finally:
+            os.close(status)
+        with contextlib.suppress(BrokenPipeError):  # As above.
+            self._tell(guardian.order_of((list(argv), env, cwd)))
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """What the process writes, with `captures`."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> IO[bytes]:
+        """What the process writes to its standard error, with `captures`."""
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    def _tell(self, order: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order)
+
     def close(self) -> None:
         """Have all that is left ended at once, and wait for that."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -118,3 +131,32 @@ class Guarded:
                     pipe.close()
         os.close(self.status)
         self._process.wait()
+
+
+class Forked(Line):
+    """A process under a guardian that somebody else forks: `handed` is called with the descriptors
+    that are for that guardian, its control and its status, which are closed here afterwards.
+    """
+
+    def __init__(self, handed: Callable[[int, int], None]) -> None:
+        super().__init__()
+        control, self._control = os.pipe()
+        try:
+            handed(control, self._their_status)
+        except BaseException:
+            os.close(self._control)
+            os.close(self.status)
+            raise
+        finally:
+            os.close(control)
+            os.close(self._their_status)
+
+    def _tell(self, order: bytes) -> None:
+        os.write(self._control, order)
+
+    def close(self) -> None:
+        """Have all that is left ended at once, and wait for that."""
+        os.close(self._control)
+        while self.hear():
+            pass
+        os.close(self.status)

@@ -25,7 +25,12 @@ import select
 import signal
 import sys
 import time
-from typing import NoReturn
+
+# Not at run time: each guardian would wait for the import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TERMINATE = b"T"
@@ -37,6 +42,7 @@ PARENT_LOOK_MS = 250
 # Processes that can't be ended (another user's, or stuck in the kernel) are not waited for longer.
 ENDING_MS_MAX = 5_000
 EXIT_NO_ORDER = 1
+EXIT_CALL_OVER = 1
 
 
 Order = tuple[list[bytes], dict[bytes, bytes], bytes | None]
@@ -76,20 +82,26 @@ def _read_exactly(count: int) -> bytes:
     return read
 
 
+def _begin(parent: int) -> None:
+    """In the child: a process group of its own, and nothing on its standard input."""
+    os.setpgid(0, 0)
+    # Should this guardian be killed, the program at least goes with it.
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(EXIT_NO_ORDER)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
 def _become(order: Order, failed: int, parent: int) -> NoReturn:
-    """In the child: the program itself, in a process group of its own."""
+    """In the child: the program itself."""
     argv, env, cwd = order
     stage = STAGE_DIRECTORY
     try:
-        os.setpgid(0, 0)
-        # Should this guardian be killed, the program at least goes with it.
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(EXIT_NO_ORDER)
+        _begin(parent)
         if cwd is not None:
             os.chdir(cwd)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
         # Python ignores these; what it executes would go on ignoring them.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -131,13 +143,13 @@ class _Guardian:
         except OSError:
             self._told = True  # Nobody reads: the worker is gone, and its end comes next.
 
-    def start(self, order: Order, fds: list[int]) -> bool:
+    def start(self, become: Callable[[int, int], NoReturn], fds: Sequence[int]) -> bool:
         """Start the program; False, and said, where it can't be."""
         heard, failed = os.pipe()
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(order, failed, me)
+            become(failed, me)
         for fd in (failed, *fds):
             os.close(fd)
         # What the program writes is the worker's to read, until the last writer is gone.
@@ -254,12 +266,46 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
+def guard_call(
+    call: Callable[[], object], status: int, control: int, fds: Sequence[int]
+) -> NoReturn:
+    """Be the guardian of a process that makes this call, in a process that was forked for it.
+
+    `control` stands for the standard input of a guardian of its own; `fds` are for the call only.
+    Whoever forked must have had one thread.
+    """
+    try:
+        os.setsid()
+        os.dup2(control, 0)
+        os.close(control)
+        guardian = _Guardian(status, os.getppid())
+
+        def become(failed: int, me: int) -> NoReturn:
+            try:
+                _begin(me)
+                signal.set_wakeup_fd(-1)
+                for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                os.close(status)
+                os.close(failed)
+                call()
+            finally:
+                os._exit(EXIT_CALL_OVER)
+
+        if guardian.start(become, fds):
+            guardian.watch()
+    finally:
+        os._exit(0)
+
+
 def main() -> None:
     """Guard one program."""
     status, parent, *fds = map(int, sys.argv[1:])
     os.set_inheritable(status, False)
     guardian = _Guardian(status, parent)
-    if guardian.start(_read_order(), fds):
+    order = _read_order()
+    if guardian.start(lambda failed, me: _become(order, failed, me), fds):
         guardian.watch()
 
 

@@ -17,8 +17,9 @@ from perdure import exits
 from perdure.activity import ActivityContext
 from perdure.core import links
 from perdure.failures import CANCELLED, Cancelled, Failure
-from perdure.guarded import Guarded, NotStarted
+from perdure.guarded import Forked, Guarded, NotStarted
 from perdure.worker.isolation_links import (
+    TEMPLATE_READY,
     Beat,
     Broken,
     Cancel,
@@ -36,31 +37,85 @@ IDLE_MAX = 4
 _CODE = """\
 import sys
 sys.path[:] = {path!r}
-from perdure.worker.isolated import main
-main({fd}, {apps!r})
+from perdure.worker.isolated import {role}
+{role}({fd}, {apps!r})
 """
+
+
+def _started(role: str, apps: Sequence[str]) -> tuple[socket.socket, Guarded]:
+    """A fresh process in this role ("main" or "template"), and the line to it."""
+    ours, theirs = socket.socketpair()
+    try:
+        code = _CODE.format(path=sys.path, role=role, fd=theirs.fileno(), apps=list(apps))
+        argv = [os.fsencode(part) for part in (sys.executable, "-P", "-c", code)]
+        return ours, Guarded(argv, dict(os.environb), fds=(theirs.fileno(),))
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+
+
+class _Template:
+    """A process that forks children: in milliseconds, once it has imported the application.
+
+    Whether it can is known only then; before, and where it can't, children are started fresh.
+    """
+
+    def __init__(self, apps: Sequence[str]) -> None:
+        self._line, self._guarded = _started("template", apps)
+        self._line.setblocking(False)
+        self._lock = threading.Lock()
+        self._is_ready: bool | None = None  # None: not known yet.
+
+    def fork(self) -> tuple[socket.socket, Forked] | None:
+        """The line to a child that it forks, and its guardian; None: not by this one."""
+        with self._lock:
+            if not self._can():
+                return None
+            ours, theirs = socket.socketpair()
+            try:
+                forked = Forked(
+                    lambda *fds: self._hand((*fds, theirs.fileno())),
+                )
+            except OSError:  # It has ended.
+                ours.close()
+                self._is_ready = False
+                return None
+            finally:
+                theirs.close()
+            return ours, forked
+
+    def _hand(self, fds: Sequence[int]) -> None:
+        socket.send_fds(self._line, [b"F"], list(fds))
+
+    def _can(self) -> bool:
+        if self._is_ready is None:
+            try:
+                self._is_ready = self._line.recv(1) == TEMPLATE_READY
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                self._is_ready = False
+        return self._is_ready
+
+    def close(self) -> None:
+        """End it, with all the children that it has forked."""
+        self._guarded.close()
+        self._line.close()
 
 
 class _Child:
     """One child process and the line to it."""
 
-    def __init__(self, apps: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair()
-        try:
-            code = _CODE.format(path=sys.path, fd=theirs.fileno(), apps=list(apps))
-            argv = [os.fsencode(part) for part in (sys.executable, "-P", "-c", code)]
-            self._guarded = Guarded(argv, dict(os.environb), fds=(theirs.fileno(),))
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        self.connection = ours
-        self.status = self._guarded.status
+    def __init__(self, connection: socket.socket, guarded: Guarded | Forked) -> None:
+        self.connection = connection
+        self._guarded = guarded
+        self.status = guarded.status
         self._frames = Frames()
-        self.hear = self._guarded.hear
-        self.terminate = self._guarded.terminate
-        self.ended = self._guarded.ended
+        self.hear = guarded.hear
+        self.terminate = guarded.terminate
+        self.ended = guarded.ended
 
     def send(self, message: Run | Cancel) -> None:
         try:
@@ -86,6 +141,7 @@ class Children:
         self._apps = tuple(apps)
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
+        self._template: _Template | None = None
         self._closed = False
         self._ending = 0
 
@@ -125,18 +181,29 @@ class Children:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            template, self._template = self._template, None
         for child in idle:
             child.close()
+        if template is not None:
+            template.close()
 
     def _take(self) -> _Child:
         while True:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
             if child is None:
-                return _Child(self._apps)
+                return self._new()
             if not select.select([child.status, child.connection.fileno()], [], [], 0)[0]:
                 return child
             child.close()  # It has ended since, or said what nobody had asked.
+
+    def _new(self) -> _Child:
+        with self._lock:
+            if self._template is None and not self._closed:
+                self._template = _Template(self._apps)
+            template = self._template
+        forked = None if template is None else template.fork()
+        return _Child(*(forked or _started("main", self._apps)))
 
     def _give_back(self, child: _Child) -> bool:
         with self._lock:
@@ -151,7 +218,7 @@ class Children:
             if self._closed or len(self._idle) >= IDLE_MAX:
                 return
         try:
-            child = _Child(self._apps)
+            child = self._new()
         except OSError:
             return  # Whoever needs one tries again, and says what it comes to.
         if not self._give_back(child):

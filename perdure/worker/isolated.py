@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 import queue
 import signal
@@ -15,6 +16,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from perdure import registry
@@ -23,9 +25,11 @@ from perdure.core import links
 from perdure.core.records import Payload
 from perdure.errors import InvalidArgument
 from perdure.failures import Cancelled, Failure, failure_from_exception
+from perdure.guardian import guard_call
 from perdure.worker.calls import acall, call
 from perdure.worker.context import activity_context
 from perdure.worker.isolation_links import (
+    TEMPLATE_READY,
     Beat,
     Broken,
     Cancel,
@@ -213,7 +217,7 @@ def _has_children() -> bool:
 
 
 def main(fd: int, apps: Sequence[str]) -> None:
-    """The life of a child, with its line to the worker at `fd`."""
+    """The life of a child that was started fresh, with its line to the worker at `fd`."""
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)
     try:
@@ -222,3 +226,52 @@ def main(fd: int, apps: Sequence[str]) -> None:
         connection.sendall(frame(Broken(" ".join(problem.message.split()))))
         return
     _Child(connection, dict(found.activities)).serve()
+
+
+def template(fd: int, apps: Sequence[str]) -> None:
+    """The life of a process that has imported the application, and forks children when it is asked.
+
+    Only where that is as good as a fresh start: the import left one thread, and nothing open that
+    children would share. It says so first, and ends where it is not.
+    """
+    line = socket.socket(fileno=fd)
+    line.set_inheritable(False)
+    before = _open_fds()
+    try:
+        activities = dict(registry.load(apps).activities)
+    except InvalidArgument:
+        return  # A child that is started fresh will say what is wrong.
+    if len(os.listdir("/proc/self/task")) != 1 or _open_fds() != before:
+        return
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The system buries them.
+    line.sendall(TEMPLATE_READY)
+    while True:
+        word, fds, _, _ = socket.recv_fds(line, 1, 3)
+        if not word:
+            return
+        control, status, connection = fds
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = -1  # Who asked sees that nobody answers.
+        if pid == 0:
+            line.close()
+            guard_call(partial(_serve, connection, activities), status, control, (connection,))
+        for one in fds:
+            os.close(one)
+
+
+def _serve(fd: int, activities: dict[str, Definition]) -> None:
+    connection = socket.socket(fileno=fd)
+    connection.set_inheritable(False)
+    _Child(connection, activities).serve()
+
+
+def _open_fds() -> set[str]:
+    directory = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        return set(os.listdir(directory))
+    finally:
+        os.close(directory)

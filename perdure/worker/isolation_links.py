@@ -14,6 +14,8 @@ from perdure.core.records import Payload
 from perdure.failures import Failure
 
 HEAD_BYTES = 4
+# What a template says first: it will fork a child for each byte that comes with its descriptors.
+TEMPLATE_READY = b"R"
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):

@@ -175,6 +175,27 @@ def test_a_process_that_an_activity_left_untidy_runs_no_other(isolated, what):
     assert isolated("pid").result != left
 
 
+def until(probe):
+    pause, until_ms = threading.Event(), boottime_ms() + 1_000 * PATIENCE_S
+    while not probe():
+        assert boottime_ms() < until_ms
+        pause.wait(0.01)
+
+
+def test_once_a_template_has_the_application_children_are_forked_from_it(pool, isolated):
+    until(lambda: pool._template is not None and pool._template._can())
+    until(lambda: "import template" in isolated("birth").result)
+
+
+def test_an_application_with_threads_of_its_own_is_imported_by_every_child(app, task):
+    pool = Children(("threaded_app",))
+    try:
+        assert "import template" not in Attempt(pool, task("t1", "birth")).result
+        until(lambda: not pool._template._can() and pool._template._is_ready is False)
+    finally:
+        pool.close()
+
+
 def test_an_application_that_a_child_can_not_import_is_said(task):
     pool = Children(("no_such_app",))
     failure = Attempt(pool, task("t1", "pid", isolation="process")).failure

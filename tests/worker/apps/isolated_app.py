@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 from perdure import activity
 
@@ -102,6 +103,15 @@ def later() -> None:
 
 
 @activity.define
+def birth() -> str:
+    """How the process above our guardian was started."""
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    above = status.rpartition(")")[2].split()[1]
+    threading.Thread(target=threading.Event().wait, daemon=True).start()  # Ours runs no other.
+    return Path(f"/proc/{above}/cmdline").read_text()
+
+
+@activity.define
 def beats_a_lot() -> None:
     for i in range(20_000):
         activity.record_heartbeat(i)
@@ -120,5 +130,6 @@ ALL = (
     ends,
     raises,
     later,
+    birth,
     beats_a_lot,
 )
