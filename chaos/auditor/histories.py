@@ -15,7 +15,8 @@ import msgspec
 from chaos.auditor import names
 from chaos.auditor.findings import Findings, Operations
 from chaos.auditor.fold import Fold
-from chaos.auditor.state import COMPLETED, FAILED, Workflow
+from chaos.auditor.interactions import RUN_MARK, newest_run
+from chaos.auditor.state import CANCELLED, COMPLETED, FAILED, TERMINATED, Workflow
 
 FORMAT = "perdure client history"
 OK = "ok"
@@ -26,6 +27,7 @@ OUTCOMES = (OK, REFUSED, UNKNOWN)
 START = "StartWorkflow"
 RESULT = "GetResult"
 FAILED_CODE = "WORKFLOW_FAILED"
+_NOT_COMPLETED = (FAILED, CANCELLED, TERMINATED)
 # Which record an operator's request makes.
 RESOLUTIONS = {
     "RedriveDeadLetter": names.TAGS["ActivityRedriven"],
@@ -194,8 +196,9 @@ class HistoryCheck:
 
     def _result(self, one: Operation, workflow: Workflow | None) -> None:
         told = FAILED if one.code == FAILED_CODE else COMPLETED
+        workflow = None if workflow is None else newest_run(self._fold.workflows, workflow)
         has = "nothing of it" if workflow is None else workflow.status
-        if has != told:
+        if has not in (_NOT_COMPLETED if told == FAILED else (COMPLETED,)):
             text = f"{one.client} was told that it is {told}; the log has {has}"
             self._found.add(9, str(one.workflow_id), text)
 
@@ -227,6 +230,8 @@ class HistoryCheck:
         for workflow_id, workflow in self._fold.workflows.items():
             if workflow.is_partial or workflow.is_tainted:
                 continue
+            if workflow.parent is not None or RUN_MARK in workflow_id:
+                continue  # Its parent, or the run before, is what asked for it.
             key = (workflow_id, workflow.request_id)
             if (*key, workflow.digest.hex()) not in asked and (*key, None) not in asked:
                 self._found.add(7, workflow_id, "it was started, and no client asked for that")

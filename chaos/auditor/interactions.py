@@ -56,6 +56,15 @@ def _run(execution_id: str) -> int:
     return int(execution_id.rpartition(RUN_MARK)[2]) if RUN_MARK in execution_id else 1
 
 
+def newest_run(workflows: Mapping[str, Workflow], workflow: Workflow) -> Workflow:
+    """What people mean by the id of `workflow`, which is a first run."""
+    run = 1
+    while (following := workflows.get(f"{workflow.workflow_id}{RUN_MARK}{run + 1}")) is not None:
+        run += 1
+        last = following
+    return workflow if run == 1 else last
+
+
 # --- signals, updates, requests -----------------------------------------------
 def _cancel_requested(fold: Place, workflow: Workflow, record: Record) -> None:
     _asked(fold, workflow, record, record[4])

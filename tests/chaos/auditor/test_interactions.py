@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaos.auditor import Auditor, Violation
+from chaos.auditor import Auditor, History, Operation, Violation
 from chaos.auditor.memory import ReaderTables
 from perdure.core import commands as c
 from perdure.core import decide_interactions, decide_steps
@@ -95,3 +95,32 @@ def test_one_request_that_made_two_signals(rig, monkeypatch) -> None:
     twice = [SignalReceived(event_id, 0, "s", None, "r1") for event_id in (2, 3)]
     state(rig, monkeypatch, *twice)
     assert violations(rig)[0] == (32, "request r1 made a second record")
+
+
+# --- what clients were told ---------------------------------------------------
+def told(rig: Rig, *operations: Operation) -> set[int]:
+    auditor = Auditor()
+    for row in rig.store.reader().commits(0, 1_000):
+        auditor.feed(row)
+    history = History(name="h", operations=operations, all_clients=True)
+    return auditor.finish(ReaderTables(rig.store.reader()), histories=[history]).invariants
+
+
+def heard(op: str, **fields: Any) -> Operation:
+    times = {"t0_ms": 0, "t1_ms": 0}
+    return Operation(client="c", op=op, outcome="ok", workflow_id="w", **times, **fields)
+
+
+def test_children_and_later_runs_are_no_phantoms_and_a_result_is_of_the_newest(rig) -> None:
+    rig.ask(rig.step(c.StartChild("child", "C", "q", None, "abandon"), AGAIN))
+    rig.ask(rig.step(c.CompleteWorkflow(None), workflow_id="w\x1f2"))
+    assert told(rig, heard("StartWorkflow"), heard("GetResult")) == set()
+    failed = heard("GetResult", code="WORKFLOW_FAILED")
+    assert told(rig, heard("StartWorkflow"), failed) == {9}
+
+
+def test_a_workflow_that_was_terminated_is_told_as_one_that_failed(rig) -> None:
+    rig.ask(c.TerminateWorkflow("w", "over"))
+    failed = heard("GetResult", code="WORKFLOW_FAILED")
+    assert told(rig, heard("StartWorkflow"), failed) == set()
+    assert told(rig, heard("StartWorkflow"), heard("GetResult")) == {9}
