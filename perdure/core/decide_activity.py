@@ -6,6 +6,8 @@ nothing. What an end leads to is in attempt_ends.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perdure.core.attempt_ends import (
     DROPPED,
     WAIT,
@@ -317,6 +319,23 @@ def foresees(execution: Execution, command: CompleteActivity, facts: Facts) -> b
         and following.workflow_id == execution.workflow_id
         and following.consumed == execution.last_event_id + 2
         and live[1].granted_ms <= command.at_ms <= facts.now_ms
+    )
+
+
+def became(
+    command: CompleteActivity,
+    address: Address | None,
+    closing_event: Callable[[str], Record | None],
+) -> bool:
+    """Whether this completion, said before, became the very event that the worker ran on from.
+
+    It may have become another: what followed was dropped then, and is not to count now.
+    """
+    following, event = command.following, address and closing_event(address.activity_id)
+    return (
+        following is not None
+        and isinstance(event, ActivityTaskCompleted)
+        and (event.event_id, event.at_ms) == (following.consumed, command.at_ms)
     )
 
 

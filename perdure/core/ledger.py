@@ -33,7 +33,7 @@ from perdure.core.commands import (
 )
 from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
-from perdure.core.decide_activity import WAITING, foresees, waits
+from perdure.core.decide_activity import WAITING, became, foresees, waits
 from perdure.core.decide_interactions import BY_ID
 from perdure.core.decide_start import because
 from perdure.core.draft import Draft
@@ -232,18 +232,18 @@ class Ledger:
             facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
             is_held = execution is not None and self.is_held(execution)
             fits = not is_held and execution is not None and foresees(execution, command, facts)
+            closing = partial(self._closing_event, draft, workflow_id)
+            is_repeat = not fits and became(command, address, closing)
         except Exception as problem:
             if problem is self._unread:
                 raise
             return self._set_aside(draft, command)
         alone = CompleteActivity(command.token, command.result, command.at_ms if fits else 0)
-        was_n = 0 if execution is None else execution.last_event_id
         answer = self._judge_as(draft, workflow_id, alone, address, now_ms)
         if isinstance(answer, Refusal) or execution is None:
             return answer
         # While it is held back nothing new runs; a repeat of what had run is answered as such.
-        is_repeat = not is_held or execution.consumed >= following.consumed
-        if fits or (execution.last_event_id == was_n and is_repeat):
+        if fits or (is_repeat and (not is_held or execution.consumed >= following.consumed)):
             second = self._judge_as(draft, workflow_id, following, None, now_ms)
             if isinstance(second, Done):
                 return second
