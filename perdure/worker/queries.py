@@ -143,7 +143,7 @@ class _Query(Errand):
     def _feed(self, copy: Replayer, notes: Sequence[Event]) -> bool:
         query = self.query
         if self.is_cautious and not query.consumed:
-            raise FailedPrecondition(AHEAD)
+            raise errors.Unavailable(AHEAD)  # Clients ask again by themselves.
         last = query.consumed if self.is_cautious else query.last_event_id
         for start in range(0, len(self.events), CHUNK):
             part = map(decode_event, self.events[start : start + CHUNK])

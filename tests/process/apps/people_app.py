@@ -13,9 +13,9 @@ ONCE = RetryPolicy(max_attempts=1)
 
 @activity.define(retry=ONCE)
 def strict(word: str) -> str:
-    if word != "right":
+    if word.strip() != "right":
         raise ValueError(f"no {word}")
-    return word
+    return word.strip()
 
 
 @activity.define(retry=ONCE)
