@@ -226,3 +226,14 @@ def test_tasks_and_threads_of_the_activity_see_it():
         thread.start()
         thread.join()
     assert seen == [2]
+
+
+def test_whoever_listens_for_a_cancellation_hears_of_it_once_whenever_it_began_to():
+    heard = []
+    it = context()
+    it.on_cancel(heard.append)
+    assert heard == []
+    it.cancel("timeout")
+    it.cancel("again")
+    it.on_cancel(lambda reason: heard.append(f"late: {reason}"))
+    assert heard == ["timeout", "late: timeout"]

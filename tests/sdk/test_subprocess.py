@@ -242,6 +242,22 @@ def test_no_grandchild_survives_the_program_not_even_one_that_left_its_session(t
     assert gone(int((tmp_path / "pid").read_text()))
 
 
+def test_a_program_whose_guardian_is_killed_goes_with_it(tmp_path):
+    code = (
+        "import os, sys, time\n"
+        "open(sys.argv[1], 'w').write(f'{os.getpid()} {os.getppid()}\\n'); time.sleep(600)"
+    )
+
+    def kill() -> None:
+        os.kill(int(appears(tmp_path / "pids").split()[1]), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    with attempt(), pytest.raises(activity.Error) as caught:
+        run(python(code, tmp_path / "pids"))
+    assert caught.value.type == "GuardianDied"
+    assert gone(int((tmp_path / "pids").read_text().split()[0]))
+
+
 def test_async_code_awaits_and_its_cancellation_ends_the_program(tmp_path):
     code = "import sys, time; open(sys.argv[1], 'w').write('runs\\n'); time.sleep(600)"
 
