@@ -6,8 +6,10 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ from perdure.core import commands, limits, links, records
 from perdure.core.ids import Session
 from perdure.policy import RetryPolicy
 from perdure.registry import Registry
+from perdure.worker.replay import Replayer
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import GatewayLink, Inbox
 
@@ -153,6 +156,24 @@ class Node:
         worker, thread, inbox = self._workers.pop()
         inbox.post(worker.stop, grace_ms)
         return thread
+
+
+@pytest.fixture(autouse=True)
+def _no_workflow_is_left_in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Coroutines that nobody closed would complain in whatever test they are collected in."""
+    made: list[weakref.ref[Replayer]] = []
+    begin = Replayer.__init__
+
+    def noted(self: Replayer, *args: Any) -> None:
+        begin(self, *args)
+        made.append(weakref.ref(self))
+
+    monkeypatch.setattr(Replayer, "__init__", noted)
+    yield
+    for each in made:
+        replayer = each()
+        if replayer is not None:
+            replayer.close()
 
 
 @pytest.fixture
