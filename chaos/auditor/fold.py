@@ -275,6 +275,8 @@ def _task_completed(fold: Fold, workflow: Workflow, record: Record) -> None:
     workflow.consumed, workflow.commands = consumed, commands
     workflow.task_failures, workflow.task_due_ms = 0, 0
     workflow.task_failure, workflow.task_reason = None, ""
+    if workflow.more:
+        interactions.has_read(workflow, consumed)
 
 
 def _task_failed(fold: Fold, workflow: Workflow, record: Record) -> None:

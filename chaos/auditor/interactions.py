@@ -14,7 +14,18 @@ from chaos.auditor.state import CONTINUED, Workflow
 RUN_MARK = "\x1f"
 TIMED_OUT = "WorkflowTimeout"
 # Of a start's terms: delay, timeout, the instant of that, parent, attributes, first start, signals.
-DELAY, TIMEOUT_AT, PARENT, SIGNALS = 0, 2, 3, 6
+DELAY, TIMEOUT_AT, PARENT, ATTRIBUTES, FIRST_STARTED = 0, 2, 3, 4, 5
+# Of what is kept besides: what an operator did is looked at elsewhere.
+_COMPARED = (
+    "first_started_ms",
+    "cancel_requested",
+    "cancel_reason",
+    "attributes",
+    "signals",
+    "last_message_id",
+    "unread",
+)
+_AT_MORE = {name: at for at, name in enumerate(names.MORE)}
 CLOSES = ("terminate", "cancel", "abandon")
 MODES = ("wait", "abandon")
 
@@ -35,6 +46,40 @@ def started(workflow: Workflow, terms: list[Any] | None) -> None:
         workflow.task_due_ms = workflow.started_ms + terms[DELAY]
     workflow.timeout_at_ms = terms[TIMEOUT_AT]
     workflow.parent = terms[PARENT]
+    workflow.more["attributes"] = dict(terms[ATTRIBUTES])
+    workflow.more["first_started_ms"] = terms[FIRST_STARTED]
+
+
+def has_read(workflow: Workflow, consumed: int) -> None:
+    """A workflow task has read up to this event."""
+    if consumed >= workflow.more.get("last_message_id", 0):
+        workflow.more["unread"] = 0
+
+
+def differences(workflow: Workflow, more: Any) -> list[str]:
+    """What of `more`, as the store has it, is not what the log gives."""
+    found = [None] * len(names.MORE) if more is None else more
+    if not isinstance(found, list) or len(found) < len(names.MORE):
+        return ["more"]
+    expected = {name: workflow.more.get(name) for name in _COMPARED}
+    expected |= {
+        "children": workflow.children,
+        "updates": workflow.updates,
+        "parent": workflow.parent,
+        "timeout_at_ms": workflow.timeout_at_ms,
+        "paused": workflow.paused,
+    }
+    # Empty is empty, whether it was ever set or not.
+    return [
+        name
+        for name, value in expected.items()
+        if (value or None) != (found[_AT_MORE[name]] or None)
+    ]
+
+
+def _message(workflow: Workflow, event_id: int) -> None:
+    workflow.more["last_message_id"] = event_id
+    workflow.more["unread"] = workflow.more.get("unread", 0) + 1
 
 
 def ended(fold: Place, workflow: Workflow, record: Record) -> None:
@@ -50,6 +95,7 @@ def ended(fold: Place, workflow: Workflow, record: Record) -> None:
             fold.wrong(workflow, 27, "", "its time is said to be over, and is not")
     workflow.children.clear()
     workflow.updates.clear()
+    workflow.more["unread"] = 0
 
 
 def _run(execution_id: str) -> int:
@@ -69,21 +115,26 @@ def newest_run(workflows: Mapping[str, Workflow], workflow: Workflow) -> Workflo
 def _cancel_requested(fold: Place, workflow: Workflow, record: Record) -> None:
     _asked(fold, workflow, record, record[4])
     workflow.task_due_ms = 0
+    workflow.more["cancel_requested"], workflow.more["cancel_reason"] = True, record[3]
+    workflow.more["last_message_id"] = record[1]
 
 
 def _signalled(fold: Place, workflow: Workflow, record: Record) -> None:
     _asked(fold, workflow, record, record[5])
+    workflow.more["signals"] = workflow.more.get("signals", 0) + 1
+    _message(workflow, record[1])
 
 
 def _update_received(fold: Place, workflow: Workflow, record: Record) -> None:
     _asked(fold, workflow, record, record[5])
-    workflow.updates.add(record[5])
+    workflow.updates[record[5]] = record[1]
+    _message(workflow, record[1])
 
 
 def _update_ended(fold: Place, workflow: Workflow, record: Record) -> None:
     update_id = record[3]
     if update_id in workflow.updates:
-        workflow.updates.discard(update_id)
+        del workflow.updates[update_id]
     elif not workflow.is_partial:
         fold.wrong(workflow, 32, "", f"update {update_id} is answered, and is not open")
 
@@ -119,6 +170,14 @@ def _child_cancelled(fold: Place, workflow: Workflow, record: Record) -> None:
     if (child_id in workflow.children) == noop and not workflow.is_partial:
         text = "as if it had ended" if noop else "though it is not open"
         fold.wrong(workflow, 33, "", f"child {child_id} is to end {text}")
+
+
+def _attributes_set(fold: Place, workflow: Workflow, record: Record) -> None:
+    attributes = workflow.more.setdefault("attributes", {})
+    for name, value in record[3]:
+        attributes.pop(name, None)
+        if value is not None:
+            attributes[name] = value
 
 
 # --- activities ---------------------------------------------------------------
@@ -186,7 +245,7 @@ RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
         "ChildWorkflowFailed": _child_ended,
         "ChildCancelRequested": _child_cancelled,
         "MarkerRecorded": _nothing,
-        "SearchAttributesSet": _nothing,
+        "SearchAttributesSet": _attributes_set,
         "ActivityCancelRequested": _given_up,
         "WorkflowReset": _nothing,
         "LeaseDetached": _detached,

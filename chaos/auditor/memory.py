@@ -22,6 +22,7 @@ PAGE = 500
 PAGE_BYTES = 16 * 1024 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode
+_PLAIN = tuple(name for name in ExecutionRow._fields if name not in ("task_failure", "more"))
 _decode = msgspec.msgpack.Decoder().decode
 
 
@@ -56,10 +57,9 @@ class ReaderTables:
         for one in self._executions():
             failure = one.task_failure
             encoded = None if failure is None else _encode(failure)
-            fields = {
-                name: getattr(one, name) for name in ExecutionRow._fields if name != "task_failure"
-            }
-            yield ExecutionRow(**fields, task_failure=encoded)
+            more = None if one.more is None else _encode(one.more)
+            fields = {name: getattr(one, name) for name in _PLAIN}
+            yield ExecutionRow(**fields, task_failure=encoded, more=more)
 
     def events(self) -> Iterator[EventRow]:
         """Every event; the columns are those of its record, for a Reader shows no others."""

@@ -324,6 +324,23 @@ ACTIVITY = (
     "cancel_requested",
     "input_event_id",
 )
+MORE = (
+    "parent",
+    "first_started_ms",
+    "timeout_at_ms",
+    "cancel_requested",
+    "cancel_reason",
+    "paused",
+    "paused_reason",
+    "paused_ms",
+    "children",
+    "updates",
+    "attributes",
+    "pauses",
+    "signals",
+    "last_message_id",
+    "unread",
+)
 LEASE = (
     "worker_id",
     "session",

@@ -18,7 +18,7 @@ class EpochRow(NamedTuple):
 
 
 class ExecutionRow(NamedTuple):
-    """One workflow execution. `task_failure` is encoded, or None."""
+    """One workflow execution. `task_failure` and `more` are encoded, or None."""
 
     workflow_id: str
     workflow_type: str
@@ -36,6 +36,7 @@ class ExecutionRow(NamedTuple):
     task_due_ms: int
     task_failure: bytes | None
     task_reason: str
+    more: bytes | None
 
 
 class EventRow(NamedTuple):

@@ -28,6 +28,7 @@ BALLAST = "ballast"  # Made only where there is a store.
 WITNESS_SLOT_BYTES = 512
 WITNESS_CHECKED_BYTES = 4 + 8 + 32  # A mark, the number, the hash; then the checksum of these.
 FORMATS = (1, 2, 3)
+FORMATS_WITHOUT_MORE = (1, 2)
 BUSY_MS = 10_000
 PAGE_REPORT_HEAD = "*** in database main ***"
 _HAS = "SELECT name FROM sqlite_schema WHERE name ="
@@ -143,7 +144,10 @@ class SqliteStore:
 
     def executions(self) -> Iterator[ExecutionRow]:
         """Every execution that was not removed; of those that were, this is the tombstone."""
-        query = f"SELECT {_EXECUTION} FROM executions WHERE status <> 'Removed' ORDER BY seq"
+        columns = _EXECUTION
+        if self._meta.get("format") in FORMATS_WITHOUT_MORE:
+            columns = columns.replace("more", "NULL")
+        query = f"SELECT {columns} FROM executions WHERE status <> 'Removed' ORDER BY seq"
         for row in self._rows("executions", query):
             yield ExecutionRow(*row)
 

@@ -143,6 +143,7 @@ class Workflow:
         "is_partial",
         "last_event_id",
         "last_wake_id",
+        "more",
         "newest_ms",
         "parent",
         "paused",
@@ -199,7 +200,9 @@ class Workflow:
         # Open children, open updates, whose child it is ([execution, child id, close]), and when
         # its time is over.
         self.children: dict[str, str] = {}
-        self.updates: set[str] = set()
+        self.updates: dict[str, int] = {}  # update_id -> the event that brought it.
+        # What else the store keeps of what is more than plain, where it is not empty.
+        self.more: dict[str, Any] = {}
         self.parent: list[Any] | None = None
         self.timeout_at_ms = 0
         # event id and checksum of each stored event, in the log's order.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chaos.auditor import names, payloads
+from chaos.auditor import interactions, names, payloads
 from chaos.auditor.findings import Findings
 from chaos.auditor.fold import Fold, checksum
 from chaos.auditor.log import Log
@@ -25,7 +25,7 @@ _decode = msgspec.msgpack.Decoder().decode
 _COMPARED = tuple(
     name
     for name in ExecutionRow._fields
-    if name not in ("workflow_id", "task_failure")  # The one is the key, the other is encoded.
+    if name not in ("workflow_id", "task_failure", "more")  # The key, and what is encoded.
 )
 _CLOSES = frozenset({"ActivityTaskCompleted", "ActivityTaskFailed"})
 _AT_ACTIVITY = {name: at for at, name in enumerate(names.ACTIVITY)}
@@ -156,6 +156,9 @@ class TableCheck:
             failure = None if row.task_failure is None else self._decoded(row.task_failure, where)
             if failure != workflow.task_failure:
                 self._found.add(11, where, "task_failure is not what the log gives")
+            more = None if row.more is None else self._decoded(row.more, where)
+            for name in interactions.differences(workflow, more):
+                self._found.add(11, where, f"{name} is not what the log gives")
         for name, value in expected.items():
             found = getattr(row, name)
             if found != value:

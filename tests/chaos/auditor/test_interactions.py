@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.auditor import Auditor, History, Operation, Violation
@@ -124,3 +125,30 @@ def test_a_workflow_that_was_terminated_is_told_as_one_that_failed(rig) -> None:
     failed = heard("GetResult", code="WORKFLOW_FAILED")
     assert told(rig, heard("StartWorkflow"), failed) == set()
     assert told(rig, heard("StartWorkflow"), heard("GetResult")) == {9}
+
+
+# --- the store's own copy -----------------------------------------------------
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("children", {}),
+        ("updates", {"u2": 3}),
+        ("attributes", {"a": 2}),
+        ("signals", 0),
+        ("unread", 7),
+        ("last_message_id", 1),
+        ("timeout_at_ms", 5),
+        ("first_started_ms", 5),
+        ("cancel_requested", True),
+        ("paused", True),
+    ],
+)
+def test_what_the_store_keeps_besides_is_what_the_log_gives(rig, field, value) -> None:
+    rig.ask(c.SignalWorkflow("w", "s", None), c.UpdateWorkflow("w", "u", None, "u1"))
+    child = c.StartChild("child", "C", "q", None, "terminate")
+    rig.ask(rig.step(child, c.SetSearchAttributes((("a", 1),))))
+    assert violations(rig) == []
+    damaged = rig.writer.load("w")
+    setattr(damaged.more, field, value)
+    rig.store.executions["w"].put(damaged, msgspec.msgpack.encode(damaged))
+    assert violations(rig) == [(11, f"{field} is not what the log gives")]

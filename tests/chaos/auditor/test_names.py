@@ -19,7 +19,7 @@ from chaos.auditor.source import ExecutionRow
 from chaos.auditor.sqlite import FORMATS
 from chaos.auditor.state import Activity
 from perdure import values
-from perdure.core import chain, ids, records, state
+from perdure.core import chain, ids, more, records, state
 from perdure.core.limits import FORMAT_VERSION
 from perdure.effects import _hashed
 from perdure.policy import RetryPolicy, backoff_ms
@@ -52,6 +52,7 @@ def test_the_format_of_the_store_is_known():
         (names.POLICY, RetryPolicy),
         (names.ACTIVITY, state.Activity),
         (names.LEASE, state.Lease),
+        (names.MORE, more.More),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
@@ -61,7 +62,7 @@ def test_every_field_of_the_other_structures_is_known(known, kind):
 
 def test_the_auditor_keeps_every_field_of_an_activity_and_of_an_execution():
     assert set(names.ACTIVITY) <= set(Activity.__slots__)
-    known = {*ExecutionRow._fields, "shard", "more", "activities", "timers"}
+    known = {*ExecutionRow._fields, "shard", "activities", "timers"}
     assert set(state.Execution.__struct_fields__) == known
 
 
