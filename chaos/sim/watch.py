@@ -190,6 +190,7 @@ class Watch:
                 continue
             replayer = Replayer(app.REGISTRY.workflows["flow"], flow.id)
             try:
+                replayer.learn(events, last.event_id)
                 replayer.feed(events[:-1])
                 steps = replayer.take_steps()
             except NonDeterminism as problem:
