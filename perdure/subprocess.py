@@ -54,10 +54,10 @@ def run(
     by default) with PERDURE_IDEMPOTENCY_KEY, PERDURE_ATTEMPT and PERDURE_HEARTBEAT_DETAILS: the
     details that an earlier attempt left, a text as it is, anything else as JSON, empty if none.
 
-    While it lives heartbeats are recorded, with the newest whole line that it wrote to
-    `heartbeat_file` as details. When the attempt is cancelled or times out, its process group gets
-    SIGTERM, and after `grace_ms` whatever is left SIGKILL; then Cancelled is raised. What it leaves
-    behind when it ends is ended too.
+    While it lives heartbeats are recorded, with the newest line that it wrote to `heartbeat_file`
+    as details: once its line break is there, or the program has exited. When the attempt is
+    cancelled or times out, its process group gets SIGTERM, and after `grace_ms` whatever is left
+    SIGKILL; then Cancelled is raised. What it leaves behind when it ends is ended too.
 
     Raises Error of type `ExitCode<n>` or `Signal<NAME>` (its details: exit_code, stdout and stderr,
     cut), NonRetryable `ProgramNotFound` or `ProgramNotExecutable`; InvalidArgument naming the
@@ -179,6 +179,8 @@ class _Program:
                 returncode = guarded.ended()
             except NotStarted as problem:
                 raise self._not_started(problem) from None
+            # The newest line goes with the report of a failure.
+            self._beat(is_over=returncode is not None and returncode >= 0)
         return self._outcome(returncode)
 
     def _close(self) -> None:
@@ -213,12 +215,11 @@ class _Program:
                     poll.unregister(fd)
                     del sinks[fd]
             self._beat()
-        self._beat()  # The newest line goes with the report of a failure.
 
-    def _beat(self) -> None:
+    def _beat(self, *, is_over: bool = False) -> None:
         if self._cancelled:
             return
-        line = None if self._lines is None else self._lines.take()
+        line = None if self._lines is None else self._lines.take(is_over=is_over)
         try:
             if line is None:
                 activity.record_heartbeat()

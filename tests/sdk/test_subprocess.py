@@ -186,20 +186,30 @@ def test_a_flood_of_output_keeps_its_beginning_and_its_end(monkeypatch):
     assert len(output) < 1_200
 
 
-def test_the_newest_whole_line_of_the_file_is_the_checkpoint(tmp_path):
+@pytest.mark.parametrize(
+    ("end", "newest"), [("sys.exit(3)", "in one piece"), ("os.kill(os.getpid(), 9)", "step 2")]
+)
+def test_the_newest_line_of_the_file_is_the_checkpoint_if_it_can_not_be_torn(tmp_path, end, newest):
     path, beats = tmp_path / "beat", []
     path.write_text("of an earlier attempt\n")
     code = (
-        "import sys; f = open(sys.argv[1], 'a')\n"
+        "import os, sys; f = open(sys.argv[1], 'a')\n"
         "for i in range(3): f.write(f'step {i}\\n')\n"
-        "f.write('torn'); f.close(); sys.exit(3)"
+        f"f.write('in one piece'); f.flush(); {end}"
     )
-    with attempt(beats=beats), pytest.raises(activity.Error, match="exited with 3"):
+    with attempt(beats=beats), pytest.raises(activity.Error):
         run(python(code, path), heartbeat_file=path)
     said = [values.decode(payload) for payload in beats if payload is not None]
-    assert said[-1] == "step 2"
+    assert said[-1] == newest
     assert "of an earlier attempt" not in said
-    assert "torn" not in said
+
+
+def test_a_file_that_nobody_writes_says_nothing(tmp_path):
+    path, beats = tmp_path / "beat", []
+    path.write_text("of an earlier attempt\n")
+    with attempt(beats=beats):
+        run(["true"], heartbeat_file=path)
+    assert set(beats) == {None}
 
 
 def test_signs_of_life_are_sent_where_there_is_no_file():

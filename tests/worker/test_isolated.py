@@ -108,10 +108,10 @@ def is_gone(pid: int) -> bool:
 
 
 def test_it_runs_in_another_process_which_is_used_again(isolated):
-    first = isolated("pid").result
-    assert first != os.getpid()
-    assert isolated("pid").result == first
-    assert isolated("pid_async").result == first
+    # Others that wait for work may have their turn between two calls; there are at most four.
+    found = [isolated(kind).result for kind in ("pid", "pid_async") for _ in range(5)]
+    assert os.getpid() not in found
+    assert len(set(found)) < len(found)
 
 
 def test_it_knows_who_it_is_and_what_an_earlier_attempt_has_left(isolated):
@@ -164,6 +164,15 @@ def test_what_it_raises_need_not_be_picklable(isolated):
     assert "isolated_app.Odd" in failure.type_chain
 
 
+def test_large_values_pass_and_too_large_ones_are_named(isolated):
+    large = "x" * 1_900_000
+    assert isolated("echoes", large, 1).result == large
+    failure = isolated("echoes", "x", 3_000_000).failure
+    assert (failure.type, failure.non_retryable) == ("PayloadTooLarge", True)
+    misfit = isolated("echoes", 5, 1).failure
+    assert (misfit.type, misfit.non_retryable) == ("BadInput", True)
+
+
 def test_it_may_be_left_to_be_completed_later(isolated):
     assert isolated("later")._outcomes.get(timeout=PATIENCE_S) is None
 
@@ -208,6 +217,8 @@ def test_at_its_timeout_it_is_ended_and_its_slot_is_free(node, app, task):
     """Through a whole worker, with one slot."""
     node.worker(activities=app.ALL, apps=("isolated_app",), slots=1)
     options = {"isolation": "process", "grace_ms": 100, "lease_ms": 2_500, "attempt_ms": 2_500}
+    node.say(task("t0", "pid", isolation="process"))
+    node.command(CompleteActivity, Done())  # From here on a process is warm.
     node.say(task("t1", "swallows", "BaseException", **options))
     beat = node.next(links.Heartbeat, lambda message: message.token == "t1")
     node.say(task("t2", "pid", isolation="process"), task("t3", "pid", isolation="process"))

@@ -65,6 +65,11 @@ def swallows(kind: str) -> None:
 
 
 @activity.define
+def echoes(value: str, times: int) -> str:
+    return value * times
+
+
+@activity.define
 def leaves_a_process() -> int:
     return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
 
@@ -125,6 +130,7 @@ ALL = (
     listens,
     listens_async,
     swallows,
+    echoes,
     leaves_a_process,
     leaves_a_thread,
     ends,
