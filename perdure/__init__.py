@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perdure import activity, effects, errors, subprocess, workflow
+    from perdure.async_client import AsyncClient
     from perdure.client import Client
     from perdure.failures import Failure
     from perdure.policy import RetryPolicy, ms
