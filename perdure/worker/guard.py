@@ -1,7 +1,8 @@
 """Stops workflow code that would not replay: clocks, chance, threads, files, sockets, processes.
 
 The worker process installs it once. It acts only while a workflow's loop runs on the calling
-thread; elsewhere it costs one look at a thread's own variable. Imports and logging pass through.
+thread; elsewhere it costs one look at a thread's own variable. Imports and logging pass through,
+and so does what the garbage collector calls: it may run at any line, and is no doing of the line's.
 Functions that were imported by name before, and `datetime.now`, are out of its reach: for those
 see perdure.worker.suspects.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import gc
 import io
 import os
 import random
@@ -39,6 +41,7 @@ class Guarded(Protocol):
 
 class _Running(threading.local):
     loop: Guarded | None = None
+    is_collecting = False
 
 
 _running = _Running()
@@ -126,6 +129,22 @@ def install() -> None:
                 _known_codes[original.__code__] = (what, advice)
         setattr(place, name, _guarded(original, what, advice))
 
+    gc.callbacks.insert(0, _collection_begins)
+    gc.callbacks.append(_collection_ends)
+
+
+def _collection_begins(phase: str, _: object) -> None:
+    if phase == "start":
+        _running.is_collecting = True
+        if gc.callbacks[-1] is not _collection_ends:  # What others do at its end is not ours, too.
+            gc.callbacks.remove(_collection_ends)
+            gc.callbacks.append(_collection_ends)
+
+
+def _collection_ends(phase: str, _: object) -> None:
+    if phase == "stop":
+        _running.is_collecting = False
+
 
 def _what(place: Any, name: str) -> str:
     if place is builtins or place is io:
@@ -145,6 +164,9 @@ def uninstall() -> None:
         setattr(place, name, original)
     _known.clear()
     _known_codes.clear()
+    for callback in (_collection_begins, _collection_ends):
+        if callback in gc.callbacks:
+            gc.callbacks.remove(callback)
 
 
 def originals() -> Mapping[Any, tuple[str, str]]:
@@ -172,7 +194,7 @@ def _guarded(original: Callable[..., Any], what: str, advice: str) -> Callable[.
 def refuse(what: str, advice: str, frame: FrameType) -> None:
     """Stop the workflow code that runs on this thread in `frame`, if any does."""
     loop = _running.loop
-    if loop is not None and not _is_passed_through(frame):
+    if loop is not None and not (_running.is_collecting or _is_passed_through(frame)):
         loop.violate(f"{what} in a workflow would not replay: {advice}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import io
 import logging
 import os
@@ -113,6 +114,43 @@ def test_the_time_past_the_guards_is_stopped_only_where_it_is_asked_for(history)
     assert sys.getprofile() is None
 
 
+class _Litter:
+    """A circle that only the garbage collector finds, and that looks at the clock then."""
+
+    def __init__(self, seen):
+        self.me = self
+        self.seen = seen
+
+    def __del__(self):
+        self.seen.append(time.time() + monotonic())
+
+
+def test_what_the_garbage_collector_calls_is_no_doing_of_the_workflow(history):
+    seen = []
+
+    def collected(phase, _):
+        seen.append((phase, time.monotonic()))
+
+    async def flow():
+        _Litter(seen)
+        gc.collect()
+        return await workflow.execute_activity("work", activity_id="a")
+
+    gc.callbacks.append(collected)
+    try:
+        assert history(flow).run().result == "a"
+    finally:
+        gc.callbacks.remove(collected)
+    assert len(seen) >= 3
+
+    async def asks():
+        gc.collect()
+        time.time()
+
+    with pytest.raises(workflow.NonDeterminism, match=r"time\.time"):
+        history(asks).run()
+
+
 def test_in_a_side_effect_the_time_can_be_asked_for(history):
     async def flow():
         return workflow.side_effect(lambda: datetime.datetime.now(tz=datetime.UTC).year)
@@ -215,5 +253,6 @@ def test_the_failure_of_a_workflow_has_its_stack_with_guards_in_place(history):
 def test_uninstalling_puts_everything_back():
     guarded = time.time, open
     guard.uninstall()
+    assert not any(callback.__module__ == guard.__name__ for callback in gc.callbacks)
     assert not hasattr(time.time, "__wrapped__")
     assert (time.time, open) != guarded
