@@ -73,7 +73,8 @@ class ActivityTasks:
             if taker is None:
                 heappop(heads)  # Nobody has room for this kind now: the others may go on.
                 continue
-            self._admission.take(entry, now_ms)
+            if self._admission.counts:
+                self._admission.take(entry, now_ms)
             self._propose_lease(entry, taker)
             following = ready.first()
             if following is None:
@@ -158,7 +159,8 @@ class ActivityTasks:
         if entry is None or taker is None:
             return
         self._release(taker, entry)
-        self._admission.refused(entry, now_ms)
+        if self._admission.counts:
+            self._admission.refused(entry, now_ms)
         if self._queues.is_waiting(entry):
             self._queues.requeue_activity(entry, now_ms, again_ms)
 
@@ -176,7 +178,7 @@ class ActivityTasks:
         """
         grant = (workflow_id, record.activity_id, record.grant)
         proposed, taker = self._proposed.pop(grant, (None, None))
-        if proposed is not None:
+        if proposed is not None and self._admission.counts:
             self._admission.granted(proposed)
         entry = self._queues.entry(workflow_id, record.activity_id)
         poll: WaitingPoll | None = None

@@ -75,6 +75,9 @@ class Admission:
             for name, rule in rules.activities.items()
             if rule.retry_budget is not None
         }
+        self.counts = bool(rules)  # Whether anything that begins or ends is counted.
+        if self.counts:
+            queues.index.counts = True
         queues.retries_apart = frozenset(self.budgets)
         queues.queue_priority = {
             name: rule.priority for name, rule in rules.queues.items() if rule.priority
@@ -105,7 +108,7 @@ class Admission:
     @property
     def is_open(self) -> bool:
         """True where nothing is ever held: no rules, no pauses."""
-        return not self.gates and not self.rules
+        return not self.counts and not self.gates
 
     def hold(self, key: Key, now_ms: int) -> Hold | None:
         """What holds activities of `key` back at this moment; None: nothing does."""
@@ -113,7 +116,7 @@ class Admission:
         gate = self.gates.of_activity(queue, kind) if self.gates else None
         if gate is not None:
             return Hold("paused", None, gate.kind, gate.name, gate.since_ms, gate.reason)
-        if not self.rules:
+        if not self.counts:
             return None
         return (
             self._breaker(kind, now_ms)
@@ -148,7 +151,7 @@ class Admission:
 
     def _running(self, of: str, name: str) -> int:
         at = 0 if of == "queue" else 1
-        counts = (self._queues.leased, self._promised)
+        counts = (self._queues.index.count, self._promised)
         return sum(n for count in counts for key, n in count.items() if key[at] == name)
 
     def _budget(self, key: Key, now_ms: int) -> Hold | None:
@@ -163,24 +166,21 @@ class Admission:
     # --- what begins, and ends ----------------------------------------------------
     def take(self, entry: Entry, now_ms: int) -> None:
         """A lease for it is asked for: it counts."""
-        if self.rules:
-            self._count(entry, now_ms, 1)
-            breaker = self.breakers.get(entry.key[1])
-            if breaker is not None:
-                breaker.began(_name(entry), now_ms)
+        self._count(entry, now_ms, 1)
+        breaker = self.breakers.get(entry.key[1])
+        if breaker is not None:
+            breaker.began(_name(entry), now_ms)
 
     def refused(self, entry: Entry, now_ms: int) -> None:
         """It was not granted: it does not count."""
-        if self.rules:
-            self._count(entry, now_ms, -1)
-            breaker = self.breakers.get(entry.key[1])
-            if breaker is not None:
-                breaker.ended(_name(entry), now_ms, failed=None)
+        self._count(entry, now_ms, -1)
+        breaker = self.breakers.get(entry.key[1])
+        if breaker is not None:
+            breaker.ended(_name(entry), now_ms, failed=None)
 
     def granted(self, entry: Entry) -> None:
         """What was asked for is a lease now, and counted as such."""
-        if self.rules:
-            self._promised[entry.key[0], entry.key[1]] -= 1
+        self._promised[entry.key[0], entry.key[1]] -= 1
 
     def _count(self, entry: Entry, now_ms: int, by: int) -> None:
         queue, kind = entry.key[0], entry.key[1]

@@ -12,14 +12,22 @@ from perdure.core.state import Lease
 class LeaseIndex:
     """Of the activities in a task queue: kept up to date by `put`."""
 
-    __slots__ = ("by_session", "count", "freed", "polled")
+    __slots__ = ("by_session", "count", "counts", "freed", "polled")
 
     def __init__(self) -> None:
         # Of worker sessions, and those polled by hand by (worker id, poll id).
         self.by_session: dict[Session, dict[Entry, None]] = {}
         self.polled: dict[tuple[str, str], Entry] = {}
         self.freed: set[Session] = set()  # Whose leases ended since the caller cleared it.
+        self.counts = False  # Whether anybody wants to know.
         self.count: Counter[tuple[str, str]] = Counter()  # By (task queue, type).
+
+    @property
+    def parts(
+        self,
+    ) -> tuple[dict[Session, dict[Entry, None]], dict[tuple[str, str], Entry], set[Session]]:
+        """(by_session, polled, freed)."""
+        return self.by_session, self.polled, self.freed
 
     def put(self, entry: Entry, lease: Lease | None) -> None:
         """The activity has this lease now, or none."""
@@ -38,7 +46,8 @@ class LeaseIndex:
         entry.sent_ms = 0
         if entry.is_leased is (lease is None):
             entry.is_leased = lease is not None
-            self.count[entry.key[0], entry.key[1]] += 1 if entry.is_leased else -1
+            if self.counts:
+                self.count[entry.key[0], entry.key[1]] += 1 if entry.is_leased else -1
         if lease is None:
             return
         if lease.session is not None:

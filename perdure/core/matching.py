@@ -103,7 +103,8 @@ class Matching:
     ) -> None:
         """What commit `n` states about one workflow."""
         queues = self.queues
-        self.admission.follow(workflow_id, records, at_ms)
+        if self.admission.counts or not workflow_id:
+            self.admission.follow(workflow_id, records, at_ms)
         work = queues.works.get(workflow_id)
         given: Given | None = None if work is None else work.given
         for record in records:

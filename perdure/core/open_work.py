@@ -82,7 +82,7 @@ class Work:
         self.key = workflow_key(execution)
         self.entries: dict[str, Entry] = {}
         self.timers: set[int] = set()
-        self.turns: dict[int, int] = {}  # The newest turn of its activities, by level.
+        self.turns: dict[int, int] | None = None  # The newest turn of its activities, by level.
         self.events = events  # Those after the cursor; None: not known, or not kept.
         self.given: Any = None
         self.is_ready = self.is_parked = False

@@ -60,9 +60,8 @@ class TaskQueues:
         # Ready and not taken, by key; a key without tasks is absent.
         self.workflows: dict[Key, Ranked[Work]] = {}
         self.activities: dict[Key, Ranked[Entry]] = {}
-        self._index = LeaseIndex()
-        self.leases, self.polled = self._index.by_session, self._index.polled
-        self.freed, self.leased = self._index.freed, self._index.count
+        self.index = LeaseIndex()
+        self.leases, self.polled, self.freed = self.index.parts
         self.turns = Turns()
         # What rules say: the types whose retries wait apart, and which queues go first.
         self.retries_apart: frozenset[str] = frozenset()
@@ -218,15 +217,13 @@ class TaskQueues:
 
     def _paused(self, work: Work, record: WorkflowPaused, at_ms: int) -> None:
         """Nothing of it is ready while it is held back."""
-        if record.paused:
-            if work.is_ready:
-                self.withdraw_workflow(work)
-            for entry in work.entries.values():
-                if entry.is_ready:
-                    self.withdraw_activity(entry)
-            return
+        if record.paused and work.is_ready:
+            self.withdraw_workflow(work)
         for entry in work.entries.values():
-            self.requeue_activity(entry, at_ms)
+            if not record.paused:
+                self.requeue_activity(entry, at_ms)
+            elif entry.is_ready:
+                self.withdraw_activity(entry)
 
     def _retried(self, work: Work, record: RetriedNow, at_ms: int) -> None:
         if record.activity_id:
@@ -253,14 +250,15 @@ class TaskQueues:
         elif self.withdraw_activity(entry) and activity.lease is not None:
             self.turns.skip(entry)
         if entry.is_leased or activity.lease is not None:
-            self._index.put(entry, activity.lease)
+            self.index.put(entry, activity.lease)
         if activity.lease is None and activity.state is not ActivityState.DEAD_LETTERED:
             self._arrival += 1
             entry.key = activity_key(activity)
             if activity.attempt > 1 and activity.activity_type in self.retries_apart:
                 entry.key = (*entry.key, RETRY)
-            level = self.level(activity.options.task_queue) - activity.options.priority
-            entry.rank = (level, 0, activity.due_ms, self._arrival)
+            level = self.level(activity.options.task_queue) if self.queue_priority else 0
+            rank = (level - activity.options.priority, 0, activity.due_ms, self._arrival)
+            entry.rank = rank  # Its turn comes with becoming ready.
             self._queue_activity(entry, activity.due_ms, at_ms)
         if activity.options.schedule_to_start_ms or activity.options.schedule_to_close_ms:
             self._arm(entry, activity)
@@ -277,9 +275,11 @@ class TaskQueues:
     def _forget_activity(self, entry: Entry) -> None:
         self.withdraw_activity(entry)
         if entry.is_leased:
-            self._index.put(entry, None)
-        for kind, _ in caller_deadlines.of_activity(entry.activity):
-            self._deadlines.remove((kind, entry, entry.activity.generation))
+            self.index.put(entry, None)
+        options = entry.activity.options
+        if options.schedule_to_start_ms or options.schedule_to_close_ms:
+            for kind, _ in caller_deadlines.of_activity(entry.activity):
+                self._deadlines.remove((kind, entry, entry.activity.generation))
 
     def is_waiting(self, entry: Entry) -> bool:
         """True while the activity is open, not leased and no dead letter."""
@@ -298,12 +298,12 @@ class TaskQueues:
             entry.is_parked = True
             self._deadlines.put((_RETRY, entry, 0), due_ms)
             return
-        if entry.work.execution.is_paused:
+        more = entry.work.execution.more
+        if more is not None and more.paused:
             return
-        level, turn, *rest = entry.rank
-        if not turn:
-            turn = self.turns.next(entry.work, level)
-            entry.rank = (level, turn, rest[0], rest[1])
+        rank = entry.rank
+        if not rank[1]:
+            entry.rank = (rank[0], self.turns.next(entry.work, rank[0]), rank[2], rank[3])
         ready = self.activities.get(entry.key)
         if ready is None:
             ready = self.activities[entry.key] = Ranked()

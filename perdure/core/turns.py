@@ -19,12 +19,17 @@ class Turns:
     __slots__ = ("_given",)
 
     def __init__(self) -> None:
-        self._given: dict[int, int] = {}
+        self._given: dict[int, int] = {}  # The turn of what was given out last.
 
     def next(self, work: Work, level: int) -> int:
         """The turn of what becomes ready now."""
-        turn = max(self._given.get(level, 0), work.turns.get(level, 0)) + 1
-        work.turns[level] = turn
+        given = self._given.get(level, 0)
+        turns = work.turns
+        if turns is None:
+            work.turns = {level: given + 1}
+            return given + 1
+        own = turns.get(level, 0)
+        turn = turns[level] = 1 + (own if own > given else given)
         return turn
 
     def take(self, entry: Entry) -> None:
@@ -36,5 +41,5 @@ class Turns:
     def skip(self, entry: Entry) -> None:
         """It went another way: its workflow's next may have its turn."""
         turns, level = entry.work.turns, entry.rank[0]
-        if turns.get(level) == entry.rank[1]:
+        if turns is not None and turns.get(level) == entry.rank[1]:
             turns[level] -= 1

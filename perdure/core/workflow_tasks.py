@@ -67,10 +67,13 @@ class WorkflowTasks:
         """Give every ready task for which somebody has room, longest ready first."""
         self._held_until_ms = None
         heads = []
+        gates, level_of = self._gates, self._queues.level
+        has_levels = bool(self._queues.queue_priority)
         for key, ready in self._queues.workflows.items():
             found = ready.first()
-            if found is not None and self._gates.of_queue(key[0]) is None:
-                heads.append((self._queues.level(key[0]), found[0], key, found[1]))
+            if found is None or (gates and gates.of_queue(key[0]) is not None):
+                continue
+            heads.append((level_of(key[0]) if has_levels else 0, found[0], key, found[1]))
         heapify(heads)
         while heads:
             level, _, key, work = heads[0]
