@@ -101,6 +101,20 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     bind: tuple[Module, ...] = ()
 
 
+class Outbox(msgspec.Struct, frozen=True, kw_only=True):
+    """[outbox]: databases whose table perdure_outbox a node drains (docs/outbox.md): paths of
+    SQLite files, and postgresql:// URLs.
+    """
+
+    sqlite: tuple[Module, ...] = ()
+    postgres: tuple[Module, ...] = ()
+
+    def urls(self) -> tuple[str, ...]:
+        """All of them, as `perdure up --outbox` takes them."""
+        files = (it if it.startswith("sqlite:") else f"sqlite:///{it}" for it in self.sqlite)
+        return (*files, *self.postgres)
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All that an operator may set. `source` is the file it was read from, None where there was
     none.
@@ -109,11 +123,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     durable: Durable = Durable()
     limits: Limits = Limits()
     node: Node = Node()
+    outbox: Outbox = Outbox()
     rules: Rules = NO_RULES
     source: str | None = None
 
 
-_TABLES: dict[str, type[msgspec.Struct]] = {"durable": Durable, "limits": Limits, "node": Node}
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "durable": Durable,
+    "limits": Limits,
+    "node": Node,
+    "outbox": Outbox,
+}
 _RULES_WITHIN: dict[str, type[Rule]] = {
     "retry": RetryRule,
     "retry_budget": RetryBudget,
@@ -159,6 +179,7 @@ def parse(text: str, source: str, *, inside_project: bool = False) -> Config:
         durable=_table(Durable, tables, "durable", source),
         limits=_table(Limits, tables, "limits", source),
         node=_table(Node, tables, "node", source),
+        outbox=_table(Outbox, tables, "outbox", source),
         rules=rules_of({name: tables[name] for name in _RULED if name in tables}, source),
         source=source,
     )

@@ -19,7 +19,13 @@ from perdure.core.commands import (
 from perdure.core.dead_letters import DeadLetterFilter
 from perdure.core.ids import of_execution
 from perdure.core.state import Status
-from perdure.errors import DeadlineExceeded, InvalidArgument, WorkflowFailed, from_code
+from perdure.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    PerdureError,
+    WorkflowFailed,
+    from_code,
+)
 from perdure.flow_commands import pauses_view
 from perdure.local import Core
 from perdure.operations import Operations
@@ -42,6 +48,18 @@ class LocalClient(Operations):
     def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
         operation = _OPERATIONS.get(type(args))
         return self._about_schedules(args) if operation is None else operation(self, args)
+
+    def call_many(
+        self, calls: Sequence[wire.Args], timeout_ms: int | None = None
+    ) -> list[Any | PerdureError]:
+        """The `ok` or the error of each call, in order. Nothing is waited for."""
+        outcomes: list[Any | PerdureError] = []
+        for args in calls:
+            try:
+                outcomes.append(self._call(args))
+            except PerdureError as error:
+                outcomes.append(error)
+        return outcomes
 
     def _about_schedules(self, args: wire.Args) -> Any:
         command = schedule_commanding.command_of(FORM, args)

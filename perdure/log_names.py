@@ -48,6 +48,13 @@ class LogName(StrEnum):
     ACTIVITY_DEAD_LETTERED = "activity.dead_lettered"
     ACTIVITY_REDRIVEN = "activity.redriven"
 
+    # --- outboxes in users' databases ----------------------------------------
+    OUTBOX_WAITING = (
+        "outbox.waiting"  # Its database can't be used now, or the node does not answer.
+    )
+    OUTBOX_RUNNING = "outbox.running"
+    OUTBOX_REFUSED = "outbox.refused"  # A row that can't be carried out: it stays there, failed.
+
     # --- workers ------------------------------------------------------------
     WORKER_READY = "worker.ready"
     WORKER_EMPTY = "worker.empty"  # Its applications have no workflow and no activity.

@@ -76,6 +76,8 @@ class Boots:
                 "worker_id": f"{spec.id}@{self._node.rpartition('.')[2]}",
                 "quarantine": spec.on_demand,
             }
+        if spec.id == links.OUTBOX:
+            return {"outboxes": config.outboxes, "cwd": os.path.abspath(config.cwd)}
         if spec.id == links.SCHEDULER:
             return {"quarantine_max": config.workers, "rules": msgspec.to_builtins(config.rules)}
         if spec.id == links.HISTORY:

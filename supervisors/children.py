@@ -48,6 +48,7 @@ class Child:
     kill_at_ms: int | None = None
     stop_by_ms: int | None = None  # It was told to end by then.
     remote_workers: tuple[str, ...] = ()  # The gateway's: the workers from elsewhere.
+    outboxes: tuple[tuple[str, str, str], ...] = ()  # Those that it drains: where, state, why.
 
     def reset(self) -> None:
         """The process has ended."""
@@ -64,6 +65,7 @@ class Child:
         self.kill_at_ms = None
         self.stop_by_ms = None
         self.remote_workers = ()
+        self.outboxes = ()
 
     @property
     def is_peer(self) -> bool:
@@ -104,7 +106,10 @@ def describe(
             "restarts": child.restarts,
             "started_ms": None if handle is None else child.started_wall_ms,
             "rss_bytes": None if handle is None else handle.rss_bytes(),
-            "children": [],
+            "children": [
+                {**_remote("outbox", where, []), "state": state, "reason": why or None}
+                for where, state, why in child.outboxes
+            ],
         }
 
     shown = row(tree)
@@ -118,7 +123,7 @@ def _remote_worker(name: str) -> dict[str, Any]:
     return _remote(Kind.WORKER, name, [])
 
 
-def _remote(kind: Kind, name: str, below: list[dict[str, Any]]) -> dict[str, Any]:
+def _remote(kind: str, name: str, below: list[dict[str, Any]]) -> dict[str, Any]:
     """What no supervisor of this node has started: it is there, and that is all that is known."""
     return {
         "name": name,

@@ -14,6 +14,7 @@ from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
 from perdure.core.rules import NO_RULES, Rules
 from perdure.errors import InvalidArgument
+from perdure.outbox.places import check_driver, place_of
 from perdure.wire_checks import check_name
 from supervisors.node_files import SOCKET_PATH_MAX, Refused, lock_file
 
@@ -33,6 +34,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
     workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
     work; `bounds`: how much one workflow may have; `rules`: the operator's, of queues and types.
+    `outboxes`: where outboxes to be drained are, as perdure.outbox.places has them.
     """
 
     data_dir: str = ".perdure"
@@ -51,6 +53,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_ms: int = 5_000
     queues: tuple[str, ...] = ("default",)
     rules: Rules = NO_RULES
+    outboxes: tuple[str, ...] = ()
 
 
 def check_config(config: NodeConfig) -> None:
@@ -69,6 +72,8 @@ def check_config(config: NodeConfig) -> None:
     try:
         for queue in config.queues:
             check_name(f"queue {queue!r:.80}", queue)
+        for text in config.outboxes:
+            check_driver(place_of(text, config.cwd))
     except InvalidArgument as error:
         raise Refused(EXIT_BAD_INPUT, error.message) from error
     for endpoint in config.bind:

@@ -293,10 +293,8 @@ class Node:
                     self._control.answer(message, tree)
                 case links.SessionDone(session=session):
                     self._news.session_done(session)
-                case links.RemoteWorkers(worker_ids=worker_ids):
-                    child = self._current(sender.rpartition(".")[0], sender)
-                    if child is not None:
-                        child.remote_workers = worker_ids
+                case links.RemoteWorkers() | links.Outboxes():
+                    self._on_seen(sender, message)
                 case links.Pong():
                     self._on_pong(sender, message)
                 case links.Quarantine():
@@ -311,6 +309,14 @@ class Node:
     def _current(self, role: str, incarnation: str) -> Child | None:
         child = self._children.get(role)
         return child if child is not None and child.incarnation == incarnation else None
+
+    def _on_seen(self, sender: str, message: links.RemoteWorkers | links.Outboxes) -> None:
+        """What `ps` shows below a child."""
+        child = self._current(sender.rpartition(".")[0], sender)
+        if child is not None and isinstance(message, links.RemoteWorkers):
+            child.remote_workers = message.worker_ids
+        elif child is not None and isinstance(message, links.Outboxes):
+            child.outboxes = message.states
 
     def _on_hello(self, sender: str, hello: links.ChildHello) -> None:
         child = self._current(hello.role, hello.incarnation)

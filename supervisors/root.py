@@ -56,7 +56,9 @@ def run_node(
     is_open = False
     try:
         check_config(config)
-        tree = tree or node_tree(workers=config.workers, grace_ms=config.grace_ms)
+        tree = tree or node_tree(
+            workers=config.workers, grace_ms=config.grace_ms, drains=bool(config.outboxes)
+        )
         check_tree(tree)
         files.open()
         is_open = True

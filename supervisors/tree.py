@@ -10,6 +10,7 @@ from supervisors.child_spec import HISTORY_SILENCE_MS, ChildSpec, Kind, Supervis
 NODE = "node"
 CORE = "core"
 WORKERS = "workers"
+INTAKE = "intake"
 
 STOP_MAX_MS = 10_000
 # A worker that was told to stop gets its grace, and this much more to say goodbye.
@@ -28,8 +29,11 @@ ACTORS = (
     ChildSpec(id=links.GATEWAY, start="actors.gateway:main", shutdown_ms=2_000),
 )
 
+# Whatever it is doing may be done again: it is not waited for.
+DRAINER = ChildSpec(id=links.OUTBOX, start="actors.outbox:main", shutdown_ms=400)
+
 # An orderly stop takes at most 10 s and the workers' grace.
-assert sum(actor.shutdown_ms for actor in ACTORS) + WORKER_MARGIN_MS < STOP_MAX_MS
+assert sum(actor.shutdown_ms for actor in (*ACTORS, DRAINER)) + WORKER_MARGIN_MS < STOP_MAX_MS
 
 
 def worker_spec(number: int, *, grace_ms: int) -> ChildSpec:
@@ -52,12 +56,13 @@ def quarantine_spec(number: int, *, grace_ms: int) -> ChildSpec:
     return replace(worker_spec(number, grace_ms=grace_ms), id=name, on_demand=True)
 
 
-def node_tree(*, workers: int, grace_ms: int) -> SupervisorSpec:
-    """The tree that `perdure up` runs.
+def node_tree(*, workers: int, grace_ms: int, drains: bool = False) -> SupervisorSpec:
+    """The tree that `perdure up` runs; with `drains` it has outboxes to drain.
 
     The node gives up as soon as its core does. The workers' supervisor never gives up: a user's
-    code that kills its process must not take the node along.
+    code that kills its process must not take the node along. Nor may a user's database.
     """
+    intake = (SupervisorSpec(id=INTAKE, children=(DRAINER,), escalates=False),)
     return SupervisorSpec(
         id=NODE,
         children=(
@@ -72,5 +77,6 @@ def node_tree(*, workers: int, grace_ms: int) -> SupervisorSpec:
                 escalates=False,
                 stops_together=True,
             ),
+            *(intake if drains else ()),
         ),
     )

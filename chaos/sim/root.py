@@ -300,7 +300,7 @@ class RootProcess(Process):
                 self.shut_down()
             case links.Quarantine():
                 self._on_quarantine(sender, message)
-            case links.RemoteWorkers():
+            case links.RemoteWorkers() | links.Outboxes():
                 pass
 
     def _on_quarantine(self, sender: str, message: links.Quarantine) -> None:

@@ -16,6 +16,7 @@ from perdure.cli import (
     events,
     flow,
     node,
+    outbox,
     output,
     policy,
     replay,
@@ -56,6 +57,7 @@ wf_acts.add_to(wf.app)
 flow.add_to(app, wf.app)
 events.add_to(app)
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(drill.app, name="drill")
 verify.add_to(app)
 replay.add_to(app)

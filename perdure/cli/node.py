@@ -56,6 +56,14 @@ Bind = Annotated[
         help="One more endpoint for clients: ipc://PATH, tcp://127.0.0.1:PORT.",
     ),
 ]
+Outboxes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outbox",
+        metavar="URL",
+        help="A database whose outbox is drained: sqlite:///app.db, postgresql://….",
+    ),
+]
 GraceMs = Annotated[
     int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
 ]
@@ -79,14 +87,15 @@ def up(
     data: Data = None,
     config: ConfigFile = None,
     bind: Bind = None,
+    outbox: Outboxes = None,
     grace_ms: GraceMs = GRACE_MS_DEFAULT,
     seed: Seed = None,
 ) -> None:
     """Run a node in the foreground.
 
     Prints `ready ENDPOINT` when it serves; logs go to standard error. Ctrl-C stops it in order,
-    twice at once. --app, --queue and --bind can be repeated. Without an application it runs
-    perdure.demo.
+    twice at once. --app, --queue, --bind and --outbox can be repeated. Without an application it
+    runs perdure.demo.
     """
     from perdure import config as configuration
     from perdure.streams import protect_streams
@@ -119,6 +128,7 @@ def up(
         reserve_bytes=settings.limits.reserve_bytes,
         bounds=settings.limits.bounds(),
         rules=settings.rules,
+        outboxes=tuple(outbox or settings.outbox.urls()),
         seed=seed,
         grace_ms=grace_ms,
     )
@@ -222,13 +232,18 @@ def _root_of(endpoint: str) -> str:
     return f"{folder}/root"
 
 
+def _state(tree: dict[str, Any]) -> Any:
+    state, why = str(tree.get("state", "-")), tree.get("reason")
+    return output.coloured(state) if not why else output.one_line(f"{state}: {why}")
+
+
 def _rows(tree: dict[str, Any], now_ms: int, depth: int) -> Sequence[tuple[Any, ...]]:
     started_ms = tree.get("started_ms")
     rows: list[tuple[Any, ...]] = [
         (
             "  " * depth + str(tree["name"]),
             tree.get("pid") or "-",
-            output.coloured(str(tree.get("state", "-"))),
+            _state(tree),
             tree.get("restarts", 0),
             output.duration(now_ms - started_ms) if started_ms else "-",
             output.size(tree.get("rss_bytes")),

@@ -37,6 +37,9 @@ from perdure.core.tree_links import (
     Message as Message,
 )
 from perdure.core.tree_links import (
+    Outboxes as Outboxes,
+)
+from perdure.core.tree_links import (
     Peers as Peers,
 )
 from perdure.core.tree_links import (
@@ -74,6 +77,7 @@ LEASE_KEEPER = "lease_keeper"
 SCHEDULER = "scheduler"
 DLQ = "dlq"
 GATEWAY = "gateway"
+OUTBOX = "outbox"
 WORKER = "worker"  # "worker-1" and so on.
 CORE_ROLES = (HISTORY, LEASE_KEEPER, SCHEDULER, DLQ, GATEWAY)
 

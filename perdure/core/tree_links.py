@@ -126,5 +126,22 @@ class Quarantine(Message, frozen=True, tag=81):
     release: tuple[int, ...] = ()
 
 
+class Outboxes(Message, frozen=True, tag=82):
+    """Outbox to root, for `ps`: (where, "running" or "waiting", why) of each, whole on every
+    change.
+    """
+
+    states: tuple[tuple[str, str, str], ...]
+
+
 FromRoot = Peers | Ping | SessionDead | Sessions | Stop
-ToRoot = ChildHello | ChildReady | ChildFailed | Pong | SessionDone | RemoteWorkers | Quarantine
+ToRoot = (
+    ChildHello
+    | ChildReady
+    | ChildFailed
+    | Pong
+    | SessionDone
+    | RemoteWorkers
+    | Quarantine
+    | Outboxes
+)
