@@ -22,6 +22,8 @@ from perdure.cli.options import (
 
 DEMO = "perdure.demo"
 WORKERS_DEFAULT = 2
+# How long `ps` waits for the gateway, beside the root.
+PAUSES_MS = 1_000
 SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
 
@@ -173,6 +175,27 @@ def ps(
     rows = list(_rows(tree, now_ms, 0))
     columns = ("NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY")
     output.show(output.table(columns, rows, right=("PID", "RESTARTS", "UP", "MEMORY")))
+    for line in _pauses(where, data):
+        output.say(line)
+
+
+def _pauses(endpoint: str | None, data: str) -> list[str]:
+    """What is paused, a line each; the tree is shown without it where the gateway is silent."""
+    from perdure.client import Client
+    from perdure.errors import PerdureError
+
+    try:
+        with Client(endpoint, timeout_ms=PAUSES_MS, data_dir=data) as client:
+            pauses = client.list_pauses()
+    except PerdureError as problem:
+        return ["", f"what is paused is not known: {output.one_line(problem.message)}"]
+    lines = [
+        output.one_line(
+            f"paused: {it.kind.replace('_', ' ')} {it.name}" + (it.reason and f" ({it.reason})")
+        )
+        for it in pauses
+    ]
+    return ["", *lines] if lines else []
 
 
 def aside(
