@@ -25,7 +25,7 @@ __all__ = ["AsyncWorkflowHandle", "Client", "WorkflowHandle"]
 TIMEOUT_MS = 5_000
 WINDOW = 2_000
 
-_decode = msgspec.msgpack.Decoder().decode
+decode = msgspec.msgpack.Decoder().decode
 
 
 class Client(Operations):
@@ -103,7 +103,7 @@ class Client(Operations):
         round_ = Round(calls, random.random)
         while True:
             answers = link.exchange(round_.requests(link.next_id), deadline)
-            pause_s = round_.take(answers, lambda: self._nothing_came(link, timeout_ms), _decode)
+            pause_s = round_.take(answers, lambda: self._nothing_came(link, timeout_ms), decode)
             if pause_s is None or time.monotonic() + pause_s >= deadline:
                 return round_.outcomes
             time.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""WorkflowHandle and its asynchronous twin: one workflow, by its id."""
+"""WorkflowHandle, and for asyncio AsyncWorkflowHandle and AsyncScheduleHandle."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from perdure.answers import Answer
 if TYPE_CHECKING:
     from perdure.async_client import AsyncClient
     from perdure.operations import Operations
+    from perdure.wire_schedules import Policy
 
 
 class WorkflowHandle:
@@ -109,3 +110,41 @@ class AsyncWorkflowHandle:
 
     def __repr__(self) -> str:
         return f"AsyncWorkflowHandle({self.workflow_id!r})"
+
+
+class AsyncScheduleHandle:
+    """ScheduleHandle for asyncio: the same methods, each awaited."""
+
+    __slots__ = ("_client", "schedule_id")
+
+    def __init__(self, client: AsyncClient, schedule_id: str) -> None:
+        self._client = client
+        self.schedule_id = schedule_id
+
+    async def describe(self, upcoming: int = 10) -> Answer:
+        """See Client.describe_schedule."""
+        found: Answer = await self._client.describe_schedule(self.schedule_id, upcoming)
+        return found
+
+    async def pause(self, reason: str = "") -> None:
+        """See Client.pause_schedule."""
+        await self._client.pause_schedule(self.schedule_id, reason)
+
+    async def resume(self, reason: str = "") -> None:
+        """See Client.resume_schedule."""
+        await self._client.resume_schedule(self.schedule_id, reason)
+
+    async def trigger(self, overlap: Policy | None = None) -> None:
+        """See Client.trigger_schedule."""
+        await self._client.trigger_schedule(self.schedule_id, overlap)
+
+    async def backfill(self, first_ms: int, last_ms: int, overlap: Policy | None = None) -> None:
+        """See Client.backfill_schedule."""
+        await self._client.backfill_schedule(self.schedule_id, first_ms, last_ms, overlap)
+
+    async def delete(self) -> None:
+        """See Client.delete_schedule."""
+        await self._client.delete_schedule(self.schedule_id)
+
+    def __repr__(self) -> str:
+        return f"AsyncScheduleHandle({self.schedule_id!r})"

@@ -49,6 +49,27 @@ class _Waiter:
             self.event.set()
 
 
+class Asked(_Waiter):
+    """Requests whose answers nobody waits for in a thread: `told` is called once all are there, or
+    the link was closed. From another thread, which it must not keep.
+    """
+
+    __slots__ = ("exchanges", "told")
+
+    def __init__(self, requests: Sequence[tuple[int, bytes]], told: Callable[[], None]) -> None:
+        super().__init__(len(requests))
+        self.told = told
+        self.exchanges = {number: Exchange[_Waiter](body, self) for number, body in requests}
+
+    def wake(self) -> None:
+        """All is answered, or it is over."""
+        self.told()
+
+    def answers(self) -> list[AnswerBody | None]:
+        """The answers, in order; None where none has come."""
+        return [exchange.answer for exchange in self.exchanges.values()]
+
+
 class Link:
     """A connection to the endpoint that `resolve` names, made when it is first needed.
 
@@ -66,6 +87,8 @@ class Link:
         self._open: Outstanding[_Waiter] = Outstanding()
         self._followers: dict[_Waiter, None] = {}
         self._leader: _Waiter | None = None
+        self._asked: set[Asked] = set()
+        self._is_asked = threading.Event()  # For the thread of `serve`, which sleeps meanwhile.
         self._closed = False
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -118,13 +141,65 @@ class Link:
             raise Unavailable("the client was closed during the call")
         return [exchange.answer for exchange in mine.values()]
 
+    # --- without a thread for each call ------------------------------------------
+    def ask(self, requests: Sequence[tuple[int, bytes]], told: Callable[[], None]) -> Asked:
+        """Have these sent; `told` hears of it once all are answered. A thread must `serve`.
+
+        Raises Unavailable where the link is closed.
+        """
+        asked = Asked(requests, told)
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the client is closed")
+            self._open.add(asked.exchanges)
+            self._asked.add(asked)
+            self._is_asked.set()
+            if self._leader is not None:
+                self._ring()
+        return asked
+
+    def forget(self, asked: Asked) -> None:
+        """Nobody waits for these any more, answered or not."""
+        with self._lock:
+            self._asked.discard(asked)
+            if asked.remaining:
+                self._open.forget(asked.exchanges)
+
+    def serve(self) -> None:
+        """Send what is asked and hear the answers, until the link is closed: a thread's whole life.
+
+        While nothing is asked it sleeps.
+        """
+        while not self._closed:
+            self._is_asked.wait()
+            waiter = _Waiter(1)
+            with self._lock:
+                if self._leader is None:
+                    self._leader = waiter
+                else:
+                    waiter.event = threading.Event()
+                    self._followers[waiter] = None
+            try:
+                while self._asked and not self.is_closed:
+                    if self._leader is waiter:
+                        self._turn(time.monotonic() + SCAN_S)
+                    elif waiter.event is not None:
+                        waiter.event.wait()
+                        waiter.event.clear()
+            finally:
+                self._leave(waiter, {})
+            with self._lock:
+                if not self._asked and not self._closed:
+                    self._is_asked.clear()
+
     def close(self) -> None:
         """Let go of the socket at once; calls under way raise Unavailable. Idempotent."""
         if self.pid != os.getpid():
             return
         with self._lock:
             self._closed = True
-            for waiter in self._followers:
+            self._is_asked.set()
+            for waiter in (*self._followers, *self._asked):
                 waiter.wake()
             if self._leader is None:
                 self._shut()

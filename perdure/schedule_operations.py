@@ -81,6 +81,10 @@ class ScheduleOperations(ABC):
         )
         return ScheduleHandle(self, schedule_id)
 
+    def schedule_handle(self, schedule_id: str) -> ScheduleHandle:
+        """A handle of any schedule, whether it is there or not."""
+        return ScheduleHandle(self, schedule_id)
+
     def describe_schedule(self, schedule_id: str, upcoming: int = 10) -> Answer:
         """The schedule as it stands, with `upcoming_ms`, when its next runs are due."""
         return Answer(self._call(ws.DescribeSchedule(schedule_id, upcoming)))
@@ -139,9 +143,9 @@ class ScheduleHandle:
         self._client = client
         self.schedule_id = schedule_id
 
-    def describe(self) -> Answer:
+    def describe(self, upcoming: int = 10) -> Answer:
         """See Client.describe_schedule."""
-        return self._client.describe_schedule(self.schedule_id)
+        return self._client.describe_schedule(self.schedule_id, upcoming)
 
     def pause(self, reason: str = "") -> None:
         """See Client.pause_schedule."""
@@ -151,9 +155,13 @@ class ScheduleHandle:
         """See Client.resume_schedule."""
         self._client.resume_schedule(self.schedule_id, reason)
 
-    def trigger(self) -> None:
+    def trigger(self, overlap: ws.Policy | None = None) -> None:
         """See Client.trigger_schedule."""
-        self._client.trigger_schedule(self.schedule_id)
+        self._client.trigger_schedule(self.schedule_id, overlap)
+
+    def backfill(self, first_ms: int, last_ms: int, overlap: ws.Policy | None = None) -> None:
+        """See Client.backfill_schedule."""
+        self._client.backfill_schedule(self.schedule_id, first_ms, last_ms, overlap)
 
     def delete(self) -> None:
         """See Client.delete_schedule."""

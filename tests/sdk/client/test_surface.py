@@ -11,9 +11,10 @@ from perdure import wire, wire_schedules
 from perdure.async_client import AsyncClient
 from perdure.client import Client
 from perdure.errors import InvalidArgument
-from perdure.handles import AsyncWorkflowHandle, WorkflowHandle
+from perdure.handles import AsyncScheduleHandle, AsyncWorkflowHandle, WorkflowHandle
 from perdure.local_client import LocalClient
 from perdure.operations import Operations
+from perdure.schedule_operations import ScheduleHandle
 from perdure.testing import LocalEngine
 
 
@@ -29,11 +30,26 @@ def test_every_operation_is_one_of_the_engines_client():
     assert public(Operations) <= public(LocalClient)
 
 
-def test_handles_have_the_same_methods():
-    assert public(AsyncWorkflowHandle) == public(WorkflowHandle)
+def shape(function):
+    parameters = inspect.signature(function).parameters.values()
+    return [(it.name, it.kind, it.default) for it in parameters]
 
 
-@pytest.mark.parametrize("name", sorted(public(AsyncClient) - {"events", "handle", "close"}))
+TWINS = [(AsyncWorkflowHandle, WorkflowHandle), (AsyncScheduleHandle, ScheduleHandle)]
+
+
+@pytest.mark.parametrize(("twin", "handle"), TWINS, ids=lambda kind: kind.__name__)
+def test_handles_have_the_same_methods_with_the_same_parameters_each_awaited(twin, handle):
+    assert public(twin) == public(handle)
+    for name in public(twin):
+        assert inspect.iscoroutinefunction(getattr(twin, name))
+        assert shape(getattr(twin, name)) == shape(getattr(handle, name))
+
+
+ASK_NOTHING = {"events", "handle", "schedule_handle", "close"}
+
+
+@pytest.mark.parametrize("name", sorted(public(AsyncClient) - ASK_NOTHING))
 def test_what_asks_a_node_is_awaited(name):
     assert inspect.iscoroutinefunction(getattr(AsyncClient, name))
 
