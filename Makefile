@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := perdure actors supervisors chaos
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format drill soak bugbank bench lock clean
+.PHONY: help venv demo test check format reference drill soak bugbank bench lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Make .venv with perdure and every tool in it (PYTHON=python3.12 chooses another Python)
 
@@ -39,6 +39,9 @@ check: venv ## Check format, lint, types and import arrows
 format: venv ## Format the code, and apply the safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reference: venv ## Write docs/reference.md from the docstrings
+	$(BIN)/python docs/make_reference.py
 
 drill: venv ## Run one chaos drill (NAME=flaky)
 	$(BIN)/perdure drill run $(or $(NAME),flaky)

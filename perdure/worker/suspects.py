@@ -75,7 +75,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _mentioned(function: types.FunctionType, code: CodeType) -> Iterator[Any]:
-    """What the names in `code` stand for: globals, what modules among them have, closures."""
+    """What the names in `code` stand for: globals, what modules have, closures; and defaults."""
     for name in code.co_names:
         found = function.__globals__.get(name)
         if found is None:
@@ -89,6 +89,8 @@ def _mentioned(function: types.FunctionType, code: CodeType) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:  # Not filled yet.
             continue
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
 
 
 def _is_datetime(it: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the README and the page on applications show, runs; what documents link to, is there."""
+"""What the README and the pages show, runs; what documents link to, is there."""
 
 from __future__ import annotations
 
@@ -16,101 +16,17 @@ from typing import Any
 import pytest
 import zmq
 
-import perdure
-from perdure import activity, registry, wire, workflow
-from perdure.local_client import LocalClient
+from perdure import activity, wire, workflow
 from perdure.policy import RetryPolicy, backoff_ms
 from perdure.testing import LocalEngine
 from perdure.worker.context import activity_context
+from tests.docs.pages import DOCS, PAGES, ROOT, ClientOfEngine, named, text_of
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(DOCS.rglob("*.md"))]
-APPLICATIONS = DOCS / "applications.md"
+ACTIVITIES = DOCS / "activities.md"
 
-_block = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _fence = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
-_file_name = re.compile(r"# (\w+)\.py\n")
 _link = re.compile(r"\]\(([^)\s]+)\)")
 _heading = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
-
-
-def named(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-class ClientOfEngine(LocalClient):
-    """A Client whose node is a LocalEngine with the modules of the page, in the working directory.
-
-    It has run all that can run before a result is asked for.
-    """
-
-    def __init__(self) -> None:
-        names = sorted(path.stem for path in Path().glob("*.py"))
-        found = registry.collect([sys.modules[n] for n in names if not n.startswith("test_")])
-        self.engine = LocalEngine(
-            [one.function for one in found.workflows.values()],
-            [one.function for one in found.activities.values()],
-        )
-        super().__init__(self.engine._core)
-
-    def __enter__(self) -> ClientOfEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def start_workflow(self, *args: Any, **kwargs: Any) -> Any:
-        handle = super().start_workflow(*args, **kwargs)
-        self.engine.run_workflow_tasks()
-        return handle
-
-    def result(self, workflow_id: str, timeout_ms: int | None = None, **options: Any) -> Any:
-        self.engine.run_until_idle()
-        return super().result(workflow_id, timeout_ms, **options)
-
-
-@pytest.fixture
-def page_run(tmp_path, monkeypatch):
-    """Runs the Python of a page in order, in a directory of its own; the namespaces of the blocks.
-
-    A block that begins with "# name.py" is that module; its test functions are called.
-    """
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(perdure, "Client", ClientOfEngine, raising=False)
-    modules = set(sys.modules)
-    definitions = [(kind, len(kind)) for kind in (activity.defined, workflow.defined)]
-
-    def run(page: Path) -> list[str]:
-        ran = []
-        for number, found in enumerate(_block.finditer(text_of(page)), start=1):
-            source = found[1]
-            file_name = _file_name.match(source)
-            if file_name is None:
-                code = compile(source, f"{named(page)} block {number}", "exec")
-                exec(code, {"__name__": "__main__"})
-                ran.append(str(number))
-                continue
-            Path(f"{file_name[1]}.py").write_text(source, encoding="utf-8")
-            module = __import__(file_name[1])
-            ran.append(file_name[1])
-            for name, function in list(vars(module).items()):
-                if name.startswith("test_"):
-                    function()
-                    ran.append(name)
-        return ran
-
-    yield run
-    for name in set(sys.modules) - modules:
-        if (tmp_path / f"{name}.py").exists():
-            del sys.modules[name]
-    for kind, length in definitions:
-        del kind[length:]
 
 
 @pytest.fixture
@@ -187,32 +103,102 @@ def attempt_of(fence: int) -> activity.ActivityContext:
     )
 
 
-def test_the_code_of_the_page_on_applications_runs(page_run):
-    ran = page_run(APPLICATIONS)
-    assert {"orders", "parallel", "calls", "copying", "approvals", "packing"} <= set(ran)
-    assert sum(name.startswith("test_") and name != "test_orders" for name in ran) == 4
+def finished(engine, name, *args):
+    """The result of a workflow that the engine has run to its end."""
+    handle = engine.client.start_workflow(name, *args, workflow_id=name)
+    engine.run_until_idle()
+    return handle.result()
+
+
+def test_the_code_of_the_page_on_activities_runs(page_run):
+    ran = page_run(ACTIVITIES)
+    assert {"orders", "calls", "copying", "importing", "approvals", "packing"} <= set(ran)
 
     engine = ClientOfEngine().engine
-    for name, args, result in [
-        ("cheapest", (["north", "south"],), 20),
-        ("both", (["north", "south"],), [30, 20]),
-        ("backup", (5,), 2),
-    ]:
-        handle = engine.client.start_workflow(name, *args, workflow_id=name)
-        engine.run_until_idle()
-        assert handle.result() == result
-
-    began_ms = engine.clock.now_ms
-    handle = engine.client.start_workflow("patient", "why?", workflow_id="patient")
-    engine.run_until_idle()
-    assert (handle.result(), engine.clock.now_ms - began_ms) == ("nobody answered", 3_600_000)
-
+    assert finished(engine, "backup", 5) == 2
+    assert finished(engine, "nightly_import", 5) == 3
     handle = engine.client.start_workflow("purchase", "a lamp", workflow_id="purchase")
     engine.run_until_idle()
     [(question, token)] = sys.modules["approvals"].outbox
     engine.complete_activity_task(token, True)
     engine.run_until_idle()
     assert (question, handle.result()) == ("buy a lamp?", "bought")
+
+
+def test_the_code_of_the_page_on_workflows_runs(page_run):
+    assert "test_the_cart_takes_things_and_closes" in page_run(DOCS / "workflows.md")
+    engine = ClientOfEngine().engine
+    assert finished(engine, "cheapest", ["north", "south"]) == 20
+    assert finished(engine, "both", ["north", "south"]) == [30, 20]
+    assert finished(engine, "trip", ["rome", "paris"]) == ["rome booked", "paris booked"]
+    again = engine.client.start_workflow("trip", ["rome", "moon"], workflow_id="t-2")
+    engine.run_until_idle()
+    assert again.result() == ["t-2-moon: NoSuchPlace"]
+
+    began_ms = engine.clock.now_ms
+    assert finished(engine, "patient", "why?") == "nobody answered"
+    assert engine.clock.now_ms - began_ms == 3_600_000
+
+
+def test_the_workflows_of_the_page_hear_what_they_are_told(page_run):
+    page_run(DOCS / "workflows.md")
+    engine = ClientOfEngine().engine
+    client = engine.client
+
+    reminder = client.start_workflow("reminder", "when?", 3, workflow_id="reminder")
+    engine.run_workflow_tasks()
+    engine.clock.advance_ms(86_400_000)
+    engine.run_workflow_tasks()
+    task = engine.poll_activity_task()
+    assert (task.type, task.input) == ("remind", ["when? (1)"])
+    engine.complete_activity_task(task.token)
+    engine.run_workflow_tasks()
+    reminder.signal("answer", "now")
+    engine.run_workflow_tasks()
+    assert reminder.result() == "now"
+
+    rental = client.start_workflow("rental", "c-1", 5, workflow_id="rental")
+    engine.run_until_idle(skip_time=False)
+    rental.cancel()
+    engine.run_until_idle()
+    assert rental.result() == "came back early"
+    assert [it.activity_id for it in rental.history() if it.kind == "ActivityTaskCompleted"] == [
+        "hand-over",
+        "take-back",
+    ]
+
+    member = client.start_workflow("subscription", "c-7", workflow_id="member")
+    engine.run_workflow_tasks()
+    for _ in range(7):
+        engine.clock.advance_ms(30 * 86_400_000)
+        engine.run_workflow_tasks()
+    assert member.describe().run == 3
+    member.signal("end")
+    engine.run_workflow_tasks()
+    assert member.result() == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "tests"),
+    [
+        ("concepts", 0),
+        ("values", 2),
+        ("determinism", 2),
+        ("from-celery", 0),
+        ("from-temporal", 1),
+        ("from-dbos", 0),
+    ],
+)
+def test_the_code_of_the_page_runs(page_run, name, tests):
+    ran = page_run(DOCS / f"{name}.md")
+    assert ran
+    assert sum(it.startswith("test_") and not Path(f"{it}.py").exists() for it in ran) == tests
+
+
+def test_the_code_of_the_page_on_tests_runs_beside_that_on_activities(page_run):
+    page_run(ACTIVITIES)
+    ran = page_run(DOCS / "testing.md")
+    assert sum(it.startswith("test_") and not Path(f"{it}.py").exists() for it in ran) == 7
 
 
 @pytest.mark.parametrize(
@@ -226,7 +212,7 @@ def test_the_code_of_the_page_on_applications_runs(page_run):
     ],
 )
 def test_each_status_of_the_example_ends_as_its_comment_says(page_run, status, state, due_ms):
-    page_run(APPLICATIONS)
+    page_run(ACTIVITIES)
     call = sys.modules["calls"].call
 
     @workflow.define
@@ -250,14 +236,15 @@ def test_each_status_of_the_example_ends_as_its_comment_says(page_run, status, s
 # --- tables --------------------------------------------------------------------------------
 def test_the_defaults_of_the_retry_policy_are_those_of_the_table():
     resolved = RetryPolicy().resolved()
-    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|`]+) \|$", text_of(APPLICATIONS), re.MULTILINE)
+    section = text_of(ACTIVITIES).partition("## Retries")[2].partition("## Timeouts")[0]
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|`]+) \|$", section, re.MULTILINE)
     shown = {name: value.strip().replace(" ", "") for name, value in rows}
     assert shown == {name: str(getattr(resolved, name)) for name in RetryPolicy.__struct_fields__}
 
 
 def test_the_backoffs_of_the_table_are_those_of_the_policies():
     rows = re.findall(
-        r"^\| `(RetryPolicy\(.*?\))`.*?((?: \| [\d.]+){8}) \|$", text_of(APPLICATIONS), re.MULTILINE
+        r"^\| `(RetryPolicy\(.*?\))`.*?((?: \| [\d.]+){8}) \|$", text_of(ACTIVITIES), re.MULTILINE
     )
     assert len(rows) == 3
     for source, cells in rows:
@@ -268,7 +255,7 @@ def test_the_backoffs_of_the_table_are_those_of_the_policies():
 
 def test_the_timeouts_of_the_table_are_the_options_of_define():
     rows = re.findall(
-        r"^\| `(\w+_ms)` \| [^|]+ \| (?:600 000|none) \|", text_of(APPLICATIONS), re.MULTILINE
+        r"^\| `(\w+_ms)` \| [^|]+ \| (?:600 000|none) \|", text_of(ACTIVITIES), re.MULTILINE
     )
     options = [
         name
@@ -279,11 +266,15 @@ def test_the_timeouts_of_the_table_are_the_options_of_define():
 
 
 def test_what_the_page_says_is_refused_is_refused():
+    import datetime
     import random
     import time
 
     def reading_the_clock() -> object:
         return time.time()
+
+    def reading_another_clock() -> object:
+        return datetime.datetime.now(tz=datetime.UTC)
 
     def drawing() -> object:
         return random.random()
@@ -294,7 +285,7 @@ def test_what_the_page_says_is_refused_is_refused():
     def using_a_thread() -> object:
         return asyncio.get_running_loop().run_in_executor(None, drawing)
 
-    for forbidden in (reading_the_clock, drawing, opening, using_a_thread):
+    for forbidden in (reading_the_clock, reading_another_clock, drawing, opening, using_a_thread):
 
         @workflow.define
         async def culprit(forbidden=forbidden) -> None:

@@ -87,7 +87,11 @@ def test_what_was_imported_by_name_before_the_guards_is_stopped_too(history):
     async def ids():
         return _Maker().make()
 
-    for flow, what in ((clock, "time.monotonic"), (chance, "random"), (ids, "uuid.uuid4")):
+    async def default(dice=_throws_dice, *, make=None):
+        return dice()
+
+    flows = ((clock, "time.monotonic"), (chance, "random"), (ids, "uuid.uuid4"))
+    for flow, what in (*flows, (default, "random")):
         with pytest.raises(workflow.NonDeterminism, match=what):
             history(flow).run()
 
