@@ -1,4 +1,4 @@
-"""The workflow's code names an object's address: replayed, it goes another way and stands still."""
+"""The workflow's code names an object's address: replayed it goes another way, and stands still."""
 
 from perdure import activity, verify, workflow
 
