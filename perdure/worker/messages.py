@@ -41,6 +41,7 @@ class Messages:
         self._count = 0
         # Given to a handler that has not begun yet.
         self._given: dict[int, tuple[str, records.Payload | None]] = {}
+        self._under_way = 0
 
     # --- the workflow's -----------------------------------------------------------
     def handle_signal(self, name: str, function: Callable[..., Any]) -> None:
@@ -84,7 +85,16 @@ class Messages:
     def _start(self, coroutine: Any, context: contextvars.Context) -> None:
         # Each in a copy: nothing of the worker's, and nothing of another message's, is seen there.
         fresh = context.run(contextvars.copy_context)
-        self._side.loop.create_task(coroutine, context=fresh)
+        self._under_way += 1
+        task = self._side.loop.create_task(coroutine, context=fresh)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, _: asyncio.Task[None]) -> None:
+        self._under_way -= 1
+
+    def all_finished(self) -> bool:
+        """Whether no handler, of a signal or of an update, is under way or about to begin."""
+        return not self._under_way
 
     async def _take(
         self,

@@ -122,6 +122,11 @@ class WorkflowSide:
         return self.consumed <= self.known.cursor
 
     @property
+    def is_silent(self) -> bool:
+        """Whether this is a replay up to here, or a copy, or a check."""
+        return self.is_replaying or self.known.is_copy or self.known.is_check
+
+    @property
     def messages(self) -> Messages:
         """Signals, queries and updates."""
         if self._messages is None:

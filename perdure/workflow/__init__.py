@@ -29,8 +29,17 @@ from perdure.workflow.here import (
     uuid4,
     wait_condition,
 )
-from perdure.workflow.messages import Box, Update, query, receive, signal, update
+from perdure.workflow.messages import (
+    Box,
+    Update,
+    all_handlers_finished,
+    query,
+    receive,
+    signal,
+    update,
+)
 from perdure.workflow.runtime import Info, Runtime
+from perdure.workflow.speaking import logger
 
 __all__ = [
     "ActivityFailed",
@@ -45,6 +54,7 @@ __all__ = [
     "NonDeterminism",
     "Runtime",
     "Update",
+    "all_handlers_finished",
     "continue_as_new",
     "define",
     "defined",
@@ -53,6 +63,7 @@ __all__ = [
     "execute_child",
     "external",
     "info",
+    "logger",
     "now_ms",
     "patched",
     "query",

@@ -171,3 +171,12 @@ def receive(name: str) -> Box:
     """
     check_name("name", name)
     return Box(name, runtime("receive").messages.box(name))
+
+
+def all_handlers_finished() -> bool:
+    """Whether no handler of a signal or update is under way.
+
+    Before a workflow returns or goes on as new, so that none is cut off in the middle:
+    `await workflow.wait_condition(workflow.all_handlers_finished)`.
+    """
+    return runtime("all_handlers_finished").messages.all_finished()

@@ -50,6 +50,10 @@ class Runtime(Protocol):
         """The time of the event that is being worked off."""
 
     @property
+    def is_silent(self) -> bool:
+        """Whether what the code does now was done before, or is done only to look."""
+
+    @property
     def random(self) -> _random.Random:
         """The generator of workflow.random()."""
 
@@ -103,6 +107,9 @@ class Messages(Protocol):
 
     def box(self, name: str) -> asyncio.Queue[tuple[int, bytes | None]]:
         """Signals of that name, (place among all signals, payload), for `receive`."""
+
+    def all_finished(self) -> bool:
+        """Whether no handler, of a signal or of an update, is under way or about to begin."""
 
 
 class Children(Protocol):
