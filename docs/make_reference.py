@@ -30,8 +30,9 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "Workflows": (
         "perdure.workflow",
         """define execute_activity ActivityHandle* sleep_ms wait_condition now_ms random uuid4 info
-        Info signal receive Box* query update Update* execute_child start_child ChildHandle*
-        external ExternalHandle* continue_as_new patched side_effect set_search_attributes
+        Info signal receive Box* query update Update* all_handlers_finished execute_child start_child
+        ChildHandle* external ExternalHandle* continue_as_new patched side_effect
+        set_search_attributes
         ActivityFailed ChildFailed NonDeterminism""",
     ),
     "Retries": ("perdure.policy", "RetryPolicy* ms backoff_ms jitter_ms"),
@@ -71,7 +72,7 @@ milliseconds and end in `_ms`. The package `perdure` itself has `activity`, `wor
 `errors`, `subprocess`, `Client`, `AsyncClient`, `RetryPolicy`, `Failure` and `ms`.
 
 `workflow.start_activity` is another name of `workflow.execute_activity`, and `workflow.Cancelled`
-of `asyncio.CancelledError`.
+of `asyncio.CancelledError`; `workflow.logger` is a logger that keeps silent in replays.
 """
 
 
