@@ -10,7 +10,7 @@ from actors.gateway_clients import ClientSide
 from actors.gateway_requests import Open
 from perdure import event_feed, wire
 from perdure.core.links import Feed, Newest
-from perdure.core.records import decode_body
+from perdure.core.records import CommitBody, decode_body
 from perdure.event_feed import END, Page, Position, View, Wanted
 from perdure.store.protocol import Reader
 
@@ -32,7 +32,7 @@ class _Waiter:
 class _Fresh(NamedTuple):
     previous: int
     n: int
-    events: list[tuple[int, View]]
+    body: CommitBody
 
 
 class Events:
@@ -86,8 +86,8 @@ class Events:
             case Feed():
                 self._newest = max(self._newest, message.n)
                 if self._waiters:
-                    events = list(event_feed.events_of(decode_body(message.body)))
-                    self._fresh.append(_Fresh(message.previous, message.n, events))
+                    body = decode_body(message.body)
+                    self._fresh.append(_Fresh(message.previous, message.n, body))
             case Newest(sent=sent) if sent > self._newest:
                 self._newest = sent
                 self._behind = True
@@ -143,9 +143,8 @@ class Events:
 def _page_of(fresh: list[_Fresh], waiter: _Waiter) -> Page:
     found: list[View] = []
     for commit in fresh:
-        for index, view in commit.events:
-            is_new = (commit.n, index) > waiter.place
-            if is_new and event_feed.matches(view, waiter.wanted):
+        for index, view in event_feed.events_of(commit.body, waiter.wanted):
+            if (commit.n, index) > waiter.place:
                 found.append(view)
                 if len(found) == waiter.limit:
                     return Page(found, Position(commit.n, index), is_end=False)

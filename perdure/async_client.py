@@ -73,6 +73,8 @@ class AsyncClient:
     ) -> AsyncIterator[Answer]:
         """See Client.events; for `async for`."""
         wait_ms = EVENTS_WAIT_MS if follow else 0
+        if after == "now":
+            after = (await self.read_events(after)).next
         while True:
             page = await self.read_events(
                 after, kinds=kinds, workflow_id=workflow_id, wait_ms=wait_ms

@@ -51,8 +51,10 @@ from perdure.failures import Failure
 from perdure.store.protocol import Reader
 
 LIMIT = 100  # Events in an answer, where the asker names no limit.
-COMMITS_A_READ = 200
-COMMITS_AN_ANSWER = 2_000  # Looked at for one answer; the asker goes on from there.
+COMMITS_FIRST, COMMITS_A_READ = 4, 200  # Read at a time: few, until it is seen how few have any.
+# Looked at for one answer; the asker goes on from there. Whoever answers has others to answer, too.
+COMMITS_AN_ANSWER = 2_000
+RECORDS_AN_ANSWER = 5_000
 MESSAGE_CHARS_MAX = 1_000
 END = 10**15  # Behind every record of a commit.
 
@@ -126,6 +128,9 @@ class Wanted(NamedTuple):
     workflow_id: str | None
 
 
+ALL = Wanted(None, None)
+
+
 class Page(NamedTuple):
     """Events, and the place behind all that was looked at. `is_end`: there is no more for now."""
 
@@ -158,8 +163,9 @@ def start_of(after: str | None, reader: Reader) -> Position:
         return Position(reader.newest(), END)
     n, dot, index = after.partition(".")
     place = Position(int(n), int(index) if dot else END)
-    # Of commit `base_n` itself nothing is left; who had all of it lacks nothing.
-    if place < (base_n, 0):
+    # Of commit `base_n` itself nothing is left. Who names an event of it may have had the last one,
+    # or may not: nobody knows any more.
+    if base_n and place < (base_n, END):
         raise _pruned(after, base_n)
     if place.n > reader.newest():
         raise FailedPrecondition(
@@ -173,15 +179,25 @@ def _pruned(after: str, base_n: int) -> FailedPrecondition:
     return FailedPrecondition(text, field="after")
 
 
-def events_of(body: CommitBody) -> Iterator[tuple[int, View]]:
-    """(index, event) of everything in a commit that belongs to the feed."""
-    index = 0
+def events_of(body: CommitBody, wanted: Wanted = ALL) -> Iterator[tuple[int, View]]:
+    """(index, event) of everything in a commit that belongs to the feed and is listened to."""
+    end = 0
     for group in body.groups:
-        for record in group.records:
+        index, end = end, end + len(group.records)
+        is_meant = wanted.workflow_id is None
+        if not is_meant and not group.workflow_id.startswith(SCHEDULE_MARK):
+            if of_execution(group.workflow_id)[0] != wanted.workflow_id:
+                continue
+            is_meant = True
+        for at, record in enumerate(group.records, index):
             kind = KINDS.get(type(record))
-            if kind is not None and not getattr(record, "noop", False):
-                yield index, _view(body, index, kind, group.workflow_id, record)
-            index += 1
+            if kind is None or (wanted.kinds is not None and kind not in wanted.kinds):
+                continue
+            if getattr(record, "noop", False):
+                continue
+            view = _view(body, at, kind, group.workflow_id, record)
+            if is_meant or view["workflow_id"] == wanted.workflow_id:
+                yield at, view
 
 
 def _view(body: CommitBody, index: int, kind: str, execution_id: str, record: Any) -> View:
@@ -215,35 +231,36 @@ def _brief(it: Failure) -> View:
 
 
 def read(reader: Reader, after: Position, wanted: Wanted, limit: int) -> Page:
-    """The next events after a place, `limit` at most, of at most COMMITS_AN_ANSWER commits."""
+    """The next events after a place, `limit` at most; it may have looked at a part of the log only,
+    and found none there.
+    """
     found: list[View] = []
-    looked = 0
+    commits = records = 0
     place = after
-    while looked < COMMITS_AN_ANSWER:
+    size = COMMITS_FIRST
+    while commits < COMMITS_AN_ANSWER:
         # Commit `place.n` again, unless all of it was looked at.
         behind = place.n if place.at >= END else place.n - 1
-        rows = reader.commits(behind, COMMITS_A_READ)
+        rows = reader.commits(behind, size)
         if rows and rows[0].n > behind + 1:
             raise _pruned(str(place), rows[0].n - 1)  # Just now, while it was read.
         for row in rows:
-            for index, view in events_of(decode_body(row.body)):
-                if (row.n, index) <= place or not matches(view, wanted):
+            body = decode_body(row.body)
+            for index, view in events_of(body, wanted):
+                if (row.n, index) <= place:
                     continue
                 found.append(view)
                 if len(found) == limit:
                     return Page(found, Position(row.n, index), is_end=False)
             place = Position(row.n, END)
-        looked += len(rows)
-        if len(rows) < COMMITS_A_READ:
+            records += sum(len(group.records) for group in body.groups)
+            if records >= RECORDS_AN_ANSWER:
+                return Page(found, place, is_end=False)
+        commits += len(rows)
+        if len(rows) < size:
             return Page(found, place, is_end=True)
+        size = min(size * 4, COMMITS_A_READ)
     return Page(found, place, is_end=False)
-
-
-def matches(view: View, wanted: Wanted) -> bool:
-    """Whether somebody listens to this event."""
-    if wanted.workflow_id is not None and view["workflow_id"] != wanted.workflow_id:
-        return False
-    return wanted.kinds is None or view["kind"] in wanted.kinds
 
 
 def kinds() -> Sequence[str]:

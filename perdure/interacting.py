@@ -149,6 +149,9 @@ class Interactions(ABC):
         with. FailedPrecondition, naming where it can go on, where what follows `after` was pruned;
         Unavailable where no node answers for the client's timeout.
         """
+        if after == "now":
+            # Named once: asked again after a restart of the node, "now" would be another place.
+            after = self.read_events(after).next
         while True:
             ok = self.read_events(
                 after,

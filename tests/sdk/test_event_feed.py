@@ -185,7 +185,7 @@ class Pruned:
         return []
 
 
-@pytest.mark.parametrize("after", ["3", "9", "9.99"])
+@pytest.mark.parametrize("after", ["3", "9", "9.99", "10.0"])
 def test_what_was_pruned_is_refused_with_the_place_from_which_it_goes_on(after):
     with pytest.raises(errors.FailedPrecondition, match=r"after 10$"):
         event_feed.start_of(after, Pruned())
@@ -193,7 +193,7 @@ def test_what_was_pruned_is_refused_with_the_place_from_which_it_goes_on(after):
 
 @pytest.mark.parametrize(
     ("after", "place"),
-    [(None, "10"), ("10", "10"), ("10.0", "10.0"), ("11.2", "11.2"), ("20", "20"), ("now", "20")],
+    [(None, "10"), ("10", "10"), ("11.2", "11.2"), ("20", "20"), ("now", "20")],
 )
 def test_what_is_kept_can_be_gone_on_from(after, place):
     start = event_feed.start_of(after, Pruned())
@@ -222,3 +222,15 @@ def test_what_a_schedule_does_is_an_event_with_its_id_and_the_workflow_that_it_s
     assert (fired.kind, fired.schedule_id) == ("ScheduleFired", "s")
     [run] = engine.client.list_workflows(type="One")
     assert fired.workflow_id == run.workflow_id
+
+
+def test_an_answer_looks_at_a_part_of_a_long_log_only_and_the_asker_goes_on(engine, monkeypatch):
+    monkeypatch.setattr(event_feed, "RECORDS_AN_ANSWER", 10)
+    for number in range(20):
+        engine.client.start_workflow(one, 1, workflow_id=f"w{number}")
+    engine.run_until_idle()
+    wanted = ["WorkflowCompleted"]
+    first = engine.client.read_events(kinds=wanted)
+    assert (list(first.events), first.next != "0") == ([], True)
+    assert len(list(engine.client.events(kinds=wanted))) == 20
+    assert len(list(engine.client.events(kinds=wanted, workflow_id="w7"))) == 1

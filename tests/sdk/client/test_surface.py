@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 
 import pytest
 
@@ -16,6 +17,8 @@ from perdure.local_client import LocalClient
 from perdure.operations import Operations
 from perdure.schedule_operations import ScheduleHandle
 from perdure.testing import LocalEngine
+
+newest = itertools.count(100, 10)
 
 
 def public(kind: type) -> set[str]:
@@ -102,6 +105,32 @@ def test_who_follows_waits_at_the_node_and_asks_on_from_the_last(node, client):
     assert [next(feed).id for _ in range(3)] == ["1", "2", "3"]
     assert [args.get("after") for _, args in node.heard] == [None, "1", "2"]
     assert all(args["wait_ms"] > 0 for _, args in node.heard)
+
+
+def from_now(op, args):
+    """A node whose newest commit is another one each time that it is asked for it."""
+    at = next(newest) if args["after"] == "now" else int(args["after"]) + 1
+    events = [] if args["after"] == "now" else [{"id": str(at)}]
+    return {"events": events, "next": str(at)}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_now_is_said_once_and_without_waiting_so_that_a_restart_can_not_move_it(
+    node, client, is_async
+):
+    node.handler = from_now
+
+    async def use() -> str:
+        async with AsyncClient(node.endpoint) as twin:
+            async for event in twin.events("now"):
+                return event.id
+        raise AssertionError
+
+    found = asyncio.run(use()) if is_async else next(client.events("now")).id
+    first, second = (args for _, args in node.heard)
+    assert not first.get("wait_ms")
+    assert (second["after"], found) == (str(int(found) - 1), found)
+    assert second["wait_ms"] > 0
 
 
 def test_the_asynchronous_feed_is_the_same(node):
