@@ -30,10 +30,9 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "Workflows": (
         "perdure.workflow",
         """define execute_activity ActivityHandle* sleep_ms wait_condition now_ms random uuid4 info
-        Info signal receive Box* query update Update* all_handlers_finished execute_child start_child
-        ChildHandle* external ExternalHandle* continue_as_new patched side_effect
-        set_search_attributes
-        ActivityFailed ChildFailed NonDeterminism""",
+        Info signal receive Box* query update Update* all_handlers_finished execute_child
+        start_child ChildHandle* external ExternalHandle* continue_as_new patched side_effect
+        set_search_attributes logger ActivityFailed ChildFailed NonDeterminism""",
     ),
     "Retries": ("perdure.policy", "RetryPolicy* ms backoff_ms jitter_ms"),
     "Failures": ("perdure.failures", "Failure"),
@@ -72,7 +71,7 @@ milliseconds and end in `_ms`. The package `perdure` itself has `activity`, `wor
 `errors`, `subprocess`, `Client`, `AsyncClient`, `RetryPolicy`, `Failure` and `ms`.
 
 `workflow.start_activity` is another name of `workflow.execute_activity`, and `workflow.Cancelled`
-of `asyncio.CancelledError`; `workflow.logger` is a logger that keeps silent in replays.
+of `asyncio.CancelledError`.
 """
 
 
@@ -95,7 +94,7 @@ def anchor(title: str) -> str:
 
 def entry(name: str, it: Any, with_methods: bool) -> Iterator[str]:
     """What stands for one name, and below it for its methods."""
-    if it is typing.Any or not callable(it):
+    if it is typing.Any or not (callable(it) or type(it).__doc__):
         raise TypeError(f"{name} can't be described")
     yield f"### {name}\n"
     yield f"```text\n{signature(name, it)}\n```\n"
@@ -142,6 +141,8 @@ def signature(name: str, it: Any) -> str:
         found = inspect.signature(it)
     except ValueError:
         return name
+    except TypeError:  # An object that is there to be used.
+        return f"{name}: {type(it).__name__}"
     # Where the function itself takes what its overloads name, they say more.
     for overload in typing.get_overloads(it) if inspect.isfunction(it) else ():
         found = max(found, inspect.signature(overload), key=lambda one: len(one.parameters))
