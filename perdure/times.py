@@ -61,7 +61,8 @@ class Times:
             raise InvalidArgument("cron: give a cron expression or every_ms", field="cron")
         if every_ms is not None and not EVERY_MS_MIN <= every_ms <= INSTANT_MAX_MS:
             raise InvalidArgument(
-                f"every_ms: {every_ms} must be at least {EVERY_MS_MIN}", field="every_ms"
+                f"every_ms: {every_ms} is not from {EVERY_MS_MIN} to {INSTANT_MAX_MS}",
+                field="every_ms",
             )
         if offset_ms and every_ms is None:
             raise InvalidArgument("offset_ms: only with every_ms", field="offset_ms")

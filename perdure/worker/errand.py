@@ -20,7 +20,7 @@ class Errand(ABC):
 
     @abstractmethod
     def blocked(self, why: Failure) -> None:
-        """It was ended because the code gave its loop no turn."""
+        """It was ended: the code gave its loop no turn, or raised what no code may (SystemExit)."""
 
     @abstractmethod
     def over(self, now_ms: int) -> None:

@@ -248,7 +248,10 @@ def template(fd: int, apps: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The system buries them.
     line.sendall(TEMPLATE_READY)
     while True:
-        word, fds, _, _ = socket.recv_fds(line, 1, 3)
+        try:
+            word, fds, _, _ = socket.recv_fds(line, 1, 3)
+        except ConnectionError:
+            return  # The worker was killed before it had read that this is ready.
         if not word:
             return
         control, status, connection = fds

@@ -160,7 +160,7 @@ class Stage:
             elif isinstance(work, Following):
                 outcome = self._run_on(work)
             elif isinstance(work, Errand):
-                work.run(self._copies)
+                self._run_errand(work)
             else:
                 outcome = self._run(work)
         except Blocked:
@@ -187,6 +187,14 @@ class Stage:
             return None
         self._cache.pop(work.workflow_id, None)
         return None if isinstance(work, Following) else work.fails("blocked", self.where())
+
+    def _run_errand(self, errand: Errand) -> None:
+        try:
+            errand.run(self._copies)
+        except Blocked:
+            raise  # Our own.
+        except BaseException as problem:  # noqa: BLE001 - SystemExit of a query ends no worker
+            errand.blocked(Failure(type(problem).__name__, f"it raised {problem!r}"))
 
     def awaits(self, workflow_id: str) -> str | None:
         """The activity that is all that a cached workflow waits for; None if it is not so."""

@@ -6,6 +6,8 @@ import importlib
 import os
 import queue
 import select
+import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -203,6 +205,18 @@ def test_an_application_with_threads_of_its_own_is_imported_by_every_child(app, 
         until(lambda: not pool._template._can() and pool._template._is_ready is False)
     finally:
         pool.close()
+
+
+def test_a_template_whose_worker_was_killed_ends_without_a_word():
+    ours, its = socket.socketpair()
+    code = f"from perdure.worker.isolated import template; template({its.fileno()}, [])"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, pass_fds=[its.fileno()], stderr=subprocess.PIPE) as process:
+        its.close()
+        select.select([ours], [], [], PATIENCE_S)  # It is ready, and nobody will read that.
+        ours.close()
+        assert process.communicate(timeout=PATIENCE_S) == (None, b"")
+    assert process.returncode == 0
 
 
 def test_an_application_that_a_child_can_not_import_is_said(task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -41,6 +42,14 @@ async def counts(word: str) -> int:
     def spins() -> None:
         while not release.is_set():
             pass
+
+    @workflow.query
+    def exits() -> None:
+        raise SystemExit(3)
+
+    @workflow.query
+    def is_cancelled() -> None:
+        raise asyncio.CancelledError
 
     @workflow.query
     def starts() -> None:
@@ -200,6 +209,18 @@ def test_a_query_that_never_returns_is_ended_and_the_next_is_answered(node, page
     assert answer.code == "FAILED_PRECONDITION"
     assert "did not give its loop a turn" in answer.message
     assert values.decode(ask(node, page, 2, events_of(1)).result) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("exits", "SystemExit(3)"), ("is_cancelled", "CancelledError()")]
+)
+def test_a_query_that_would_end_its_worker_is_refused_and_the_next_is_answered(
+    node, page, name, said
+):
+    node.worker(workflows=[counts])
+    answer = ask(node, page, 1, events_of(4), name=name)
+    assert (answer.code, said in answer.message) == ("FAILED_PRECONDITION", True)
+    assert values.decode(ask(node, page, 2, events_of(4)).result) == 4
 
 
 def test_only_so_many_copies_are_kept(node, page, monkeypatch):
