@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import re
@@ -17,6 +18,7 @@ import pytest
 import zmq
 
 from perdure import activity, wire, workflow
+from perdure.outbox import drain
 from perdure.policy import RetryPolicy, backoff_ms
 from perdure.testing import LocalEngine
 from perdure.worker.context import activity_context
@@ -85,6 +87,21 @@ def test_the_code_of_the_page_on_effects_runs(page_run):
             found.append(sys.modules["fenced"].set_status(database, "o", f"of {fence}"))
     database.close()
     assert found == [{"by": 1}, True, {"by": 1}, True, {"by": 1}, False]
+
+
+def test_the_code_of_the_page_on_the_outbox_runs(page_run):
+    assert page_run(DOCS / "outbox.md") == [
+        "shop",
+        "test_shop",
+        "test_an_order_that_is_rolled_back_starts_nothing",
+    ]
+    [statement] = re.findall(r"```sql\n(.*?)```", text_of(DOCS / "outbox.md"), re.DOTALL)
+    with contextlib.closing(sqlite3.connect("app.db")) as db:
+        db.execute(statement)
+        db.commit()
+    engine = LocalEngine([sys.modules["shop"].checkout])
+    assert drain("app.db", engine.client) == 1
+    assert engine.client.describe_workflow("order-7").input == ["o-7", 1999]
 
 
 def attempt_of(fence: int) -> activity.ActivityContext:
