@@ -115,4 +115,9 @@ def counted(count: int, what: str, *, as_json: bool) -> None:
     if as_json:
         output.emit({"matched": count})
     else:
-        output.say(f"{count} {what}")
+        output.say(matching(count, what))
+
+
+def matching(count: int, noun: str) -> str:
+    """How many match: "1 workflow matches", "2 workflows match"."""
+    return f"{output.counted(count, noun)} {'matches' if count == 1 else 'match'}"

@@ -122,7 +122,7 @@ def resolve(
             if how.as_json:
                 output.emit({"matched": len(found), "by_failure": groups(found)})
             else:
-                output.say(f"{len(found)} dead letters match")
+                output.say(bulk.matching(len(found), "dead letter"))
             return
         bulk.confirmed(f"{how.verb} dead letters:", len(found), yes=how.yes)
         items = [

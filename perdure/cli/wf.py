@@ -36,6 +36,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+# How a workflow ended, in a sentence, where its status in small letters is none.
+_HOW = {"ContinuedAsNew": "continued as new"}
+
 WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
 # What workers take at most to find a gateway that has just started again.
@@ -244,7 +247,7 @@ def _print_result(
         if as_json:
             output.emit({"workflow_id": workflow_id, "status": error.status, "failure": failure})
         why = output.failure_line(failure) if failure else ""
-        how = error.status.lower()
+        how = _HOW.get(error.status) or error.status.lower()
         raise output.fail(
             f"{workflow_id} {how}: {why}" if why else f"{workflow_id}: {how}", output.FAILED
         ) from None

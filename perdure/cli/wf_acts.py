@@ -251,7 +251,7 @@ def _end(
             found, _ = filters.pages(client, where.page, "workflows", None)
             ids = [it["workflow_id"] for it in found]
         if how.dry_run:
-            bulk.counted(len(ids), "workflows match", as_json=how.as_json)
+            bulk.counted(len(ids), "workflow", as_json=how.as_json)
             return
         bulk.confirmed(f"{how.verb} workflows:", len(ids), yes=how.yes)
         items = [bulk.Item(id_, how.args(id_)) for id_ in ids]

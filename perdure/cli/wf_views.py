@@ -57,7 +57,7 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         ("attributes", output.short(attributes) if attributes else "-"),
         ("result", output.short(found.get("result"))),
         ("failure", output.failure_line(found.get("failure"))),
-        ("history", f"{found.get('history_length', 0)} events"),
+        ("history", output.counted(found.get("history_length", 0), "event")),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
     for line in [*wish_lines(found), *task_lines(found.get("workflow_task") or {}, now_ms)]:
@@ -189,8 +189,14 @@ def task_lines(task: dict[str, Any], now_ms: int) -> list[str]:
 def event_line(event: dict[str, Any]) -> str:
     """What an event says beside its kind and its place in the timeline."""
     parts = []
+    is_start = event["kind"] == "WorkflowStarted"
     for name, value in event.items():
         if name in EVENT_COLUMNS or value is None or name.endswith("_ms"):
+            continue
+        if is_start and name in ("workflow_id", "run"):  # Whose history it is, is known.
+            continue
+        if name == "terms":  # How it was started, as far as that was said.
+            parts += [f"{term}={output.short(its)}" for term, its in value.items() if its]
             continue
         if name in ("failure", "last_failure"):
             if name == "failure":

@@ -119,3 +119,8 @@ def test_dead_letters_are_counted_by_what_they_died_of_most_first():
     assert (boom["oldest_ms"], boom["newest_ms"]) == (2, 4)
     assert boom["example"] == {"workflow_id": "w4", "activity_id": "a", "message": "m4"}
     assert timeout["count"] == 1
+
+
+def test_one_matches_and_two_match():
+    assert bulk.matching(1, "dead letter") == "1 dead letter matches"
+    assert bulk.matching(2, "workflow") == "2 workflows match"

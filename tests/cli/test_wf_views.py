@@ -82,3 +82,14 @@ def test_between_two_attempts_whose_numbers_do_not_rise_lies_a_redrive():
         if is_redriven(one, two)
     ]
     assert cuts == [3, 4]
+
+
+def test_the_line_of_a_start_says_what_was_said_and_nothing_that_is_known_or_empty():
+    terms = {"delay_ms": 300, "timeout_ms": None, "attributes": {}, "signals": []}
+    event = {"event_id": 1, "kind": "WorkflowStarted", "at_ms": 0, "workflow_type": "checkout"}
+    line = wf_views.event_line(
+        {**event, "input": ["o-1"], "terms": terms, "workflow_id": "w", "run": 2}
+    )
+    assert line == 'checkout  input=["o-1"]  delay_ms=300'
+    went_on = {"event_id": 9, "kind": "WorkflowContinuedAsNew", "at_ms": 0, "run": 3}
+    assert wf_views.event_line(went_on) == "run=3"
