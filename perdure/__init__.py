@@ -26,6 +26,7 @@ __all__ = [
     "effects",
     "errors",
     "ms",
+    "outbox",
     "subprocess",
     "workflow",
 ]
@@ -37,7 +38,7 @@ _HOMES = {
     "RetryPolicy": "perdure.policy",
     "ms": "perdure.policy",
 }
-_MODULES = frozenset({"activity", "effects", "errors", "subprocess", "workflow"})
+_MODULES = frozenset({"activity", "effects", "errors", "outbox", "subprocess", "workflow"})
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,9 @@ from perdure.errors import FailedPrecondition, InvalidArgument, PerdureError, Un
 from perdure.outbox.table import DONE, FAILED, Row, Trouble
 
 PAGE = 500
+PAGE_BYTES = 8 * 1024 * 1024
+# So many that are put off all at once are put off by the node (its disk is full, say).
+MANY = 20
 KEEP_DONE_MS = 86_400_000
 PRUNE_EVERY_MS = 600_000
 PRUNE_ROWS = 1_000
@@ -50,7 +53,9 @@ class Source(Protocol):
     """The rows of one outbox. Every method raises Trouble where the database can't be used now."""
 
     def pending(self, after: int, limit: int) -> list[Row]:
-        """Rows that nobody has dealt with, in order, with a number above `after`."""
+        """Rows that nobody has dealt with, in order, with a number above `after`: `limit` at most,
+        and fewer where they are large; none only where there is none.
+        """
         ...
 
     def end(self, ends: Iterable[End], at_ms: int) -> None:
@@ -110,8 +115,6 @@ class Drain:
             for wave in _waves(self._requests(rows)):
                 self._carry_out(wave)
             self._flush()
-            if len(rows) < PAGE:
-                break
         self._prune()
         until_ms = min([self._prune_at_ms, *(it.until_ms for it in self._stuck.values())])
         return max(0, until_ms - self._clock())
@@ -119,8 +122,6 @@ class Drain:
     def _requests(self, rows: Sequence[Row]) -> list[tuple[Row, wire.Args, str]]:
         found = []
         for row in rows:
-            if row.id in self._known:
-                continue
             try:
                 args = request_of(row)
             except InvalidArgument as problem:
@@ -135,28 +136,30 @@ class Drain:
         if not due:
             return
         outcomes = self._submit([args for _, args, _ in due])
-        answered = False
+        put_off = [it for it in outcomes if isinstance(it, PerdureError) and it.code in PASSING]
+        is_node = all(isinstance(it, Unavailable) for it in put_off) or len(due) >= MANY
+        if len(put_off) == len(due) and is_node:
+            # All are asked again once it is back.
+            raise Trouble(f"the node takes nothing now: {put_off[-1].message}")
         for (row, _, workflow_id), outcome in zip(due, outcomes, strict=True):
-            if not isinstance(outcome, PerdureError):
-                answered = True
-                self._stuck.pop(workflow_id, None)
-                self._known[row.id] = End(row.id, DONE)
-            elif outcome.code not in PASSING:
-                answered = True
-                self._stuck.pop(workflow_id, None)
+            if isinstance(outcome, PerdureError) and outcome.code in PASSING:
+                self._put_off(row, workflow_id, outcome)
+                continue
+            self._stuck.pop(workflow_id, None)
+            if isinstance(outcome, PerdureError):
                 self._ended(row, workflow_id, outcome)
             else:
-                answered = answered or not isinstance(outcome, Unavailable)
-                if not isinstance(outcome, Unavailable):
-                    self._known_for_now(row, outcome)
-                self._held.add(workflow_id)
-                stuck = self._stuck.setdefault(workflow_id, _Stuck())
-                stuck.until_ms = self._clock() + stuck.delay_ms
-                stuck.delay_ms = min(stuck.delay_ms * 2, STUCK_MAX_MS)
-        if not answered:
-            # It is the node, not the rows: all are asked again once it is back.
-            self._stuck.clear()
-            raise Trouble(f"the node does not answer: {outcomes[-1]}")
+                self._known[row.id] = End(row.id, DONE)
+
+    def _put_off(self, row: Row, workflow_id: str, error: PerdureError) -> None:
+        self._held.add(workflow_id)
+        stuck = self._stuck.setdefault(workflow_id, _Stuck())
+        stuck.until_ms = self._clock() + stuck.delay_ms
+        stuck.delay_ms = min(stuck.delay_ms * 2, STUCK_MAX_MS)
+        if not isinstance(error, Unavailable):
+            # For people: what it waits for.
+            message = error.message[:MESSAGE_CHARS_MAX]
+            self._known[row.id] = End(row.id, None, error.code, message)
 
     def _is_due(self, workflow_id: str) -> bool:
         stuck = self._stuck.get(workflow_id)
@@ -168,11 +171,6 @@ class Drain:
         end = End(row.id, FAILED, error.code, error.message[:MESSAGE_CHARS_MAX])
         self._known[row.id] = end
         self._on_failed(row, workflow_id, end)
-
-    def _known_for_now(self, row: Row, error: PerdureError) -> None:
-        """For people: what it waits for."""
-        noted = End(row.id, None, error.code, error.message[:MESSAGE_CHARS_MAX])
-        self._known.setdefault(row.id, noted)
 
     def _flush(self) -> None:
         if self._known:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from perdure.outbox import table
-from perdure.outbox.drain import End
+from perdure.outbox.drain import PAGE_BYTES, End
 from perdure.outbox.table import Entry, Row, Trouble
 
 CONNECT_S = 5
@@ -51,8 +51,12 @@ class PostgresSource:
                 self._db.execute(f"LISTEN {table.CHANNEL}")
 
     def pending(self, after: int, limit: int) -> list[Row]:
-        """Rows that nobody has dealt with, in order."""
-        rows = self._run(table.SELECT_PENDING, (after, limit)).fetchall()
+        """Rows that nobody has dealt with, in order, as many as fit into PAGE_BYTES."""
+        sizes = self._run(table.SIZES, (after, limit)).fetchall()
+        last = table.last_of(sizes, PAGE_BYTES)
+        if last is None:
+            return []
+        rows = self._run(table.SELECT_PENDING, (after, last)).fetchall()
         return [Row(seq, row_id, op, bytes(args)) for seq, row_id, op, args in rows]
 
     def end(self, ends: Iterable[End], at_ms: int) -> None:

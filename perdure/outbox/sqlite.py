@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from perdure.clock import boottime_ms
 from perdure.outbox import table
-from perdure.outbox.drain import End
+from perdure.outbox.drain import PAGE_BYTES, End
 from perdure.outbox.table import Entry, Row, Trouble
 
 BUSY_S = 1.0
@@ -48,10 +48,12 @@ class SqliteSource:
         self._version = -1
 
     def pending(self, after: int, limit: int) -> list[Row]:
-        """Rows that nobody has dealt with, in order."""
+        """Rows that nobody has dealt with, in order, as many as fit into PAGE_BYTES."""
         with _telling(self._path):
             self._version = self._data_version()  # What is committed from now on is noticed.
-            rows = self._db.execute(table.SELECT_PENDING, (after, limit)).fetchall()
+            sizes = self._db.execute(table.SIZES, (after, limit)).fetchall()
+            last = table.last_of(sizes, PAGE_BYTES)
+            rows = self._db.execute(table.SELECT_PENDING, (after, last)).fetchall()
         return [Row(seq, str(row_id), str(op), _bytes(args)) for seq, row_id, op, args in rows]
 
     def end(self, ends: Iterable[End], at_ms: int) -> None:

@@ -8,6 +8,7 @@ are there for people.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 TABLE = "perdure_outbox"
@@ -84,9 +85,13 @@ class Trouble(Exception):
 
 
 INSERT = f"INSERT INTO {TABLE} (id, op, workflow_id, name, args, created_ms) VALUES "
+SIZES = (
+    f"SELECT seq, length(args) FROM {TABLE} "
+    "WHERE state = 'pending' AND seq > ? ORDER BY seq LIMIT ?"
+)
 SELECT_PENDING = (
     f"SELECT seq, id, op, args FROM {TABLE} "
-    "WHERE state = 'pending' AND seq > ? ORDER BY seq LIMIT ?"
+    "WHERE state = 'pending' AND seq > ? AND seq <= ? ORDER BY seq"
 )
 END = f"UPDATE {TABLE} SET state = ?, ended_ms = ?, code = ?, message = ? WHERE id = ?"
 NOTE = f"UPDATE {TABLE} SET code = ?, message = ? WHERE id = ?"
@@ -99,3 +104,17 @@ RETRY = (
     f"UPDATE {TABLE} SET state = 'pending', ended_ms = NULL, code = NULL, message = NULL "
     "WHERE id = ? AND state = 'failed'"
 )
+
+
+def last_of(sizes: Sequence[tuple[int, int]], bytes_max: int) -> int | None:
+    """Of these rows, as SIZES gives them, the last that may be read together with those before it.
+
+    None where there is none.
+    """
+    last, left = None, bytes_max
+    for seq, size in sizes:
+        left -= size
+        if last is not None and left < 0:
+            break
+        last = seq
+    return last

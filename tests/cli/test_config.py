@@ -25,6 +25,15 @@ def test_every_bound_of_a_workflow_but_the_advice_to_continue_as_new_can_be_set(
     assert Config().limits.bounds() == Bounds()
 
 
+def test_outboxes_are_files_and_urls():
+    text = """[outbox]
+        sqlite = ["app.db", "/var/app.db", "sqlite:///x.db"]
+        postgres = ["postgresql://h/db"]
+    """
+    urls = ("sqlite:///app.db", "sqlite:////var/app.db", "sqlite:///x.db", "postgresql://h/db")
+    assert parse(text, "perdure.toml").outbox.urls() == urls
+
+
 def test_pyproject_is_read_where_there_is_no_perdure_toml(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
         '[tool.perdure.node]\napp = ["shop"]\nworkers = 3\n[tool.other]\nworkers = 9\n'
@@ -55,6 +64,8 @@ def test_a_pyproject_of_somebody_else_says_nothing(tmp_path):
         ("[durable]\ndlq_after_attempts = '5'", "durable.dlq_after_attempts"),
         ("[node]\nworkers = -1", "node.workers"),
         ("[node]\nqueues = ['a b']", "node.queues"),
+        ("[outbox]\nsqlite = 'app.db'", "outbox.sqlite"),
+        ("[outbox]\npostgresql = ['x']", "did you mean outbox.postgres?"),
         ("[durable", "no TOML"),
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 
 from perdure import errors, outbox, workflow
 from perdure.outbox import SqliteOutbox
-from perdure.outbox.drain import KEEP_DONE_MS, STUCK_FIRST_MS, Drain
+from perdure.outbox.drain import KEEP_DONE_MS, MANY, PAGE_BYTES, STUCK_FIRST_MS, Drain
 from perdure.outbox.sqlite import SqliteSource
-from perdure.outbox.table import Trouble
+from perdure.outbox.table import Trouble, last_of
 from perdure.testing import LocalEngine
 
 
@@ -242,6 +242,33 @@ def test_more_rows_than_a_page_are_drained_in_one_sweep(path, db, engine):
             SqliteOutbox(db).start_workflow(collect, 0, workflow_id=f"w{n}")
     assert outbox.drain(path, engine.client) == 1_203
     assert set(states(db).values()) == {"done"}
+
+
+def test_large_rows_are_read_few_at_a_time_and_each_is_read(path, db, source):
+    with db:
+        for n in range(7):
+            SqliteOutbox(db).start_workflow(collect, "x" * 1_900_000, workflow_id=f"w{n}")
+    found, after = [], 0
+    while rows := source.pending(after, 500):
+        assert sum(len(row.args) for row in rows) <= PAGE_BYTES
+        found += rows
+        after = rows[-1].seq
+    assert len(found) == 7
+    assert last_of([(1, 2 * PAGE_BYTES), (2, 1)], PAGE_BYTES) == 1
+    assert last_of([], PAGE_BYTES) is None
+
+
+def test_a_node_that_puts_everything_off_is_trouble_and_no_row_is_written_to(
+    db, source, engine, clock
+):
+    with db:
+        for n in range(MANY):
+            SqliteOutbox(db).start_workflow(collect, 0, workflow_id=f"w{n}")
+    full = errors.ResourceExhausted("its disk is full")
+    drain = Drain(source, lambda calls: [full for _ in calls], clock=clock, wall=clock)
+    with pytest.raises(Trouble, match="its disk is full"):
+        drain.sweep()
+    assert [it.code for it in source.entries("pending", 100)] == [None] * MANY
 
 
 def test_a_commit_ends_the_wait_and_our_own_writing_does_not(db, source, engine, clock):

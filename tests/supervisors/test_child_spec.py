@@ -37,6 +37,15 @@ def test_an_orderly_stop_fits_into_ten_seconds_and_the_workers_grace():
     assert sum(actor.shutdown_ms for actor in ACTORS) + worker.shutdown_ms < STOP_MAX_MS + grace_ms
 
 
+def test_a_user_s_database_may_end_its_drainer_again_and_again_and_not_the_node():
+    tree = node_tree(workers=1, grace_ms=0, drains=True)
+    check_tree(tree)
+    intake = tree.children[-1]
+    assert [spec.id for spec in intake.children] == ["outbox"]
+    assert not intake.escalates
+    assert "outbox" not in [spec.id for spec in processes(node_tree(workers=1, grace_ms=0))]
+
+
 def test_a_user_s_code_that_keeps_a_worker_from_answering_does_not_kill_it():
     specs = {spec.id: spec for spec in processes(node_tree(workers=1, grace_ms=0))}
     assert specs["worker-1"].silence_ms is None
