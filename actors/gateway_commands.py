@@ -6,10 +6,20 @@ from typing import Any
 
 from perdure import errors, wire
 from perdure.commanding import update_error
-from perdure.core.commands import AnyAnswer, Closed, Deadline, Done, Refusal, Started, Updated
+from perdure.core.commands import (
+    AnyAnswer,
+    Closed,
+    Deadline,
+    Done,
+    Refusal,
+    Started,
+    Updated,
+    WasReset,
+)
 from perdure.core.ids import idempotency_key, of_execution
 from perdure.core.links import ActivityTask
 from perdure.core.state import Status
+from perdure.flow_commands import reset_view
 
 
 def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
@@ -24,6 +34,8 @@ def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
             return {"workflow_id": args.workflow_id, "run": answer.run}
         case Done():
             return {"state": answer.state} if isinstance(args, wire.FailActivityTask) else {}
+        case WasReset():
+            return reset_view(answer)
         case Updated():
             return updated(request.form, args, answer)
         case Deadline():

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure import wire, wire_flow
-from perdure.core.commands import AnyCommand, PauseWorkflow, RetryNow, SetGate
+from perdure.core.commands import (
+    AnyCommand,
+    PauseWorkflow,
+    ResetWorkflow,
+    RetryNow,
+    SetGate,
+    WasReset,
+)
 from perdure.core.gates import ACTIVITY_TYPE, QUEUE, Gate
 
 
@@ -32,6 +39,11 @@ def _retry(form: wire.Form, args: wire_flow.RetryWorkflow) -> AnyCommand:
     return RetryNow(args.workflow_id, args.activity_id or "", args.request_id)
 
 
+def _reset(form: wire.Form, args: wire_flow.ResetWorkflow) -> AnyCommand:
+    reason = args.reason or ""
+    return ResetWorkflow(args.workflow_id, args.to_event, reason, args.request_id, args.dry_run)
+
+
 COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
     wire_flow.PauseQueue: _queue,
     wire_flow.ResumeQueue: _queue,
@@ -40,7 +52,27 @@ COMMANDS: dict[type[wire.Args], Callable[[wire.Form, Any], AnyCommand]] = {
     wire_flow.PauseWorkflow: _pause,
     wire_flow.ResumeWorkflow: _resume,
     wire_flow.RetryWorkflow: _retry,
+    wire_flow.ResetWorkflow: _reset,
 }
+
+
+def reset_view(answer: WasReset) -> dict[str, Any]:
+    """The `ok` of ResetWorkflow."""
+    return {
+        "event_id": answer.event_id or None,
+        "effects_count": answer.effects_count,
+        "effects": [
+            {
+                "kind": it.kind,
+                "id": it.id,
+                "type": it.type,
+                "idempotency_key": it.key,
+                "outcome": it.outcome,
+                "at_ms": it.at_ms,
+            }
+            for it in answer.effects
+        ],
+    }
 
 
 def pauses_view(gates: list[Gate]) -> dict[str, Any]:

@@ -70,6 +70,28 @@ class FlowOperations(ABC):
         """
         self._call(wire_flow.RetryWorkflow(workflow_id, activity_id, request_id or _made()))
 
+    def reset_workflow(
+        self,
+        workflow_id: str,
+        to_event: int,
+        reason: str | None = None,
+        *,
+        dry_run: bool = False,
+        request_id: str | None = None,
+    ) -> Answer:
+        """Take the newest run back to event `to_event` of its history, and on from there; one that
+        has ended runs again. Signals that came later are kept, what was open is given up.
+
+        The answer: event_id of the reset (None after `dry_run`, which changes nothing), effects
+        (kind, id, type, idempotency_key, outcome, at_ms: what its code would ask for again, at
+        most 1 000) and effects_count. The keys are as before: receivers that honour them ignore
+        the repeat. InvalidArgument, naming the nearest events it can go back to, where it can't go
+        back to this one; FailedPrecondition where the run has continued as new.
+        """
+        made = request_id or _made()
+        args = wire_flow.ResetWorkflow(workflow_id, to_event, reason, made, dry_run)
+        return Answer(self._call(args))
+
     def explain_workflow(self, workflow_id: str, activity_id: str | None = None) -> Answer:
         """Why it (or one open activity of it) is not running, what happens next, and when:
         state, reason, next, at_ms, details.

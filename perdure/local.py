@@ -38,7 +38,7 @@ from perdure.core.lease_table import LeaseTable
 from perdure.core.ledger import Ledger
 from perdure.core.limits import FRAME_BYTES, PAGE_MAX
 from perdure.core.open_work import Entry, Work
-from perdure.core.records import Event, Payload, decode_body, decode_event
+from perdure.core.records import Event, Payload, WorkflowReset, decode_body, decode_event
 from perdure.core.rules import NO_RULES, Rules
 from perdure.core.schedule_clock import ScheduleClock
 from perdure.core.schedule_commands import FireSchedule
@@ -198,6 +198,8 @@ class Core:
                 if is_schedule(group.workflow_id):
                     self._schedules.apply(group.workflow_id, group.records, batch.n)
                     continue
+                if any(type(record) is WorkflowReset for record in group.records):
+                    self._evict(group.workflow_id)
                 for record in group.records:
                     self._leases.apply(group.workflow_id, now_ms, record)
                 self._admission.follow(group.workflow_id, group.records, now_ms)

@@ -15,6 +15,7 @@ from perdure.core.commands import (
     Done,
     RecordHeartbeat,
     Refusal,
+    WasReset,
 )
 from perdure.core.dead_letters import DeadLetterFilter
 from perdure.core.ids import of_execution
@@ -26,7 +27,7 @@ from perdure.errors import (
     WorkflowFailed,
     from_code,
 )
-from perdure.flow_commands import pauses_view
+from perdure.flow_commands import pauses_view, reset_view
 from perdure.local import Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
@@ -82,6 +83,11 @@ class LocalClient(Operations):
     def _start(self, args: wire.StartWorkflow) -> Any:
         self._ask(command_of(FORM, args))
         return {"workflow_id": args.workflow_id, "run": 1}
+
+    def _reset(self, args: wire_flow.ResetWorkflow) -> Any:
+        answer = self._ask(command_of(FORM, args))
+        assert isinstance(answer, WasReset)
+        return reset_view(answer)
 
     def _pauses(self, args: wire_flow.ListPauses) -> Any:
         return pauses_view(self._reader().gates())
@@ -237,4 +243,5 @@ _OPERATIONS: dict[type[wire.Args], Callable[[LocalClient, Any], Any]] = {
     wire_flow.ListPauses: LocalClient._pauses,
     wire_flow.ExplainWorkflow: LocalClient._explain,
     **dict.fromkeys(wire_flow.CHANGES, LocalClient._change),
+    wire_flow.ResetWorkflow: LocalClient._reset,
 }

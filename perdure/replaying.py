@@ -42,7 +42,7 @@ _STARTED = "ActivityTaskStarted"
 _KINDS: dict[str, type[records.Record]] = {kind.__name__: kind for kind in records.EVENT_TYPES}
 _PAYLOADS = frozenset({"input", "result", "details"})
 # What the printed history leaves out, and no replay has a use for.
-_UNSAID: dict[str, Any] = {"digest": b"", "grant": 1, "beat": 0}
+_UNSAID: dict[str, Any] = {"digest": b"", "grant": 1, "beat": 0, "state": b""}
 _OPTIONS = records.ActivityOptions(RetryPolicy())
 
 

@@ -186,7 +186,9 @@ def pending_activity(
 
 # --- history -----------------------------------------------------------------
 # Of the stored form; shown otherwise or not at all.
-_HIDDEN = frozenset({"event_id", "at_ms", "digest", "started_ms", "grant", "beat", "details"})
+_HIDDEN = frozenset(
+    {"event_id", "at_ms", "digest", "started_ms", "grant", "beat", "details", "state"}
+)
 _PAYLOADS = frozenset({"input", "result"})
 
 

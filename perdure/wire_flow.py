@@ -5,7 +5,7 @@ As perdure.wire_args.
 
 from __future__ import annotations
 
-from perdure.wire_args import Args, OfWorkflow
+from perdure.wire_args import Args, OfWorkflow, Run
 from perdure.wire_checks import check_id, check_name, check_text
 
 
@@ -90,6 +90,25 @@ class RetryWorkflow(OfWorkflow, frozen=True):
                 check_id(field, getattr(self, field))
 
 
+class ResetWorkflow(OfWorkflow, frozen=True):
+    """Take it back to event `to_event` and on from there; with `dry_run` only say what that means.
+
+    The answer lists what its code would ask for again.
+    """
+
+    to_event: Run
+    reason: str | None = None
+    request_id: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reason:
+            check_text("reason", self.reason)
+        if self.request_id is not None:
+            check_id("request_id", self.request_id)
+
+
 class ExplainWorkflow(OfWorkflow, frozen=True):
     """Why does it, or this activity of it, not run, and what happens next?"""
 
@@ -113,6 +132,7 @@ CHANGES = (
     PauseWorkflow,
     ResumeWorkflow,
     RetryWorkflow,
+    ResetWorkflow,
 )
 LOOKS = (ExplainWorkflow, ListPauses)
 OPERATIONS: dict[str, type[Args]] = {kind.__name__: kind for kind in (*CHANGES, *LOOKS)}

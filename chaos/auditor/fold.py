@@ -17,6 +17,7 @@ from chaos.auditor.endings import ENDING_RULES
 from chaos.auditor.findings import Findings
 from chaos.auditor.leases import LEASE_RULES
 from chaos.auditor.pauses import PAUSE_RULES, Gates
+from chaos.auditor.resets import ANSWER_LOST, RESET, reset
 from chaos.auditor.schedules import MARK, Schedules
 from chaos.auditor.state import (
     CANCELLED,
@@ -169,7 +170,7 @@ class Fold:
     def _record(self, workflow: Workflow, record: Record) -> None:
         trait = TRAITS[record[0]]
         try:
-            if workflow.status != RUNNING:
+            if workflow.status != RUNNING and record[0] != RESET:
                 self._after_the_end(workflow, record, trait.kind)
                 return
             at = trait.at_ms_at
@@ -178,7 +179,7 @@ class Fold:
                 self.wrong(workflow, 10, "", text)
             if trait.is_event:
                 self._event(workflow, record, trait)
-                if trait.is_step and not is_time_out(record, trait.kind.name):
+                if trait.is_step and not is_no_step(record, trait.kind.name):
                     self._step(workflow, trait.kind)
             if len(record) < trait.length:
                 record.extend([None] * (trait.length - len(record)))
@@ -218,8 +219,12 @@ class Fold:
         workflow.steps_due -= 1
 
 
-def is_time_out(record: Record, kind: str) -> bool:
-    """Whether this end is that of the time which the workflow was given: no step of its code."""
+def is_no_step(record: Record, kind: str) -> bool:
+    """Whether its code did not ask for this: the end of the time that the workflow was given, and
+    of updates that a reset took back.
+    """
+    if kind == "UpdateEnded":
+        return (record[5] or {}).get("type") == ANSWER_LOST
     return kind == "WorkflowFailed" and record[3].get("type") == TIMED_OUT
 
 
@@ -332,6 +337,7 @@ RULES |= {
     names.TAGS[name]: rule
     for name, rule in {
         "WorkflowStarted": _started,
+        "WorkflowReset": reset,
         "WorkflowCompleted": _ended,
         "WorkflowFailed": _ended,
         "WorkflowCancelled": _ended,

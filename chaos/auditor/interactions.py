@@ -59,8 +59,9 @@ def has_read(workflow: Workflow, consumed: int) -> None:
 def differences(workflow: Workflow, more: Any) -> list[str]:
     """What of `more`, as the store has it, is not what the log gives."""
     found = [None] * len(names.MORE) if more is None else more
-    if not isinstance(found, list) or len(found) < len(names.MORE):
+    if not isinstance(found, list) or len(found) < names.MORE_BEFORE_RESETS:
         return ["more"]
+    found = found + [None] * (len(names.MORE) - len(found))
     expected = {name: workflow.more.get(name) for name in _COMPARED}
     expected |= {
         "children": workflow.children,
@@ -68,6 +69,7 @@ def differences(workflow: Workflow, more: Any) -> list[str]:
         "parent": workflow.parent,
         "timeout_at_ms": workflow.timeout_at_ms,
         "paused": workflow.paused,
+        "again": {key: list(fence) for key, fence in workflow.again.items()},
     }
     # Empty is empty, whether it was ever set or not.
     return [
@@ -247,7 +249,6 @@ RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
         "MarkerRecorded": _nothing,
         "SearchAttributesSet": _attributes_set,
         "ActivityCancelRequested": _given_up,
-        "WorkflowReset": _nothing,
         "LeaseDetached": _detached,
     }.items()
 }

@@ -80,10 +80,16 @@ def take_details(activity: Activity, details: bytes | None, beat: int) -> None:
 
 def _scheduled(fold: Place, workflow: Workflow, record: Record) -> None:
     activity_id = record[3]
-    if activity_id in workflow.activities or activity_id in workflow.closed:
+    again = workflow.again.pop(activity_id, None)
+    before = workflow.closed.get(activity_id)
+    if activity_id in workflow.activities or (before is not None and again is None):
         fold.wrong(workflow, 41, activity_id, "two activities share this id, and so a key")
     fold.scheduled += 1
-    workflow.activities[activity_id] = Activity(record)
+    activity = workflow.activities[activity_id] = Activity(record)
+    if again is not None:  # A reset has taken back the one before.
+        workflow.closed.pop(activity_id, None)
+        activity.generation, activity.grant = again
+        activity.grants = [] if before is None else before.grants
 
 
 # --- leases -----------------------------------------------------------------

@@ -233,8 +233,8 @@ KINDS: dict[int, Kind] = {
     33: Kind("ActivityCancelRequested", ("event_id", "at_ms", "activity_id", "mode", "noop"), 5),
     34: Kind(
         "WorkflowReset",
-        ("event_id", "at_ms", "to_event", "commands", "reason", "request_id"),
-        6,
+        ("event_id", "at_ms", "to_event", "commands", "reason", "request_id", "state"),
+        7,
     ),
     35: Kind("WorkflowPaused", ("at_ms", "paused", "reason", "request_id"), 4),
     36: Kind("LeaseDetached", ("at_ms", "activity_id", "generation", "grant"), 4),
@@ -340,7 +340,9 @@ MORE = (
     "signals",
     "last_message_id",
     "unread",
+    "again",
 )
+MORE_BEFORE_RESETS = 15  # So many fields it had at first.
 LEASE = (
     "worker_id",
     "session",

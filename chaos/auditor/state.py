@@ -132,6 +132,7 @@ class Workflow:
 
     __slots__ = (
         "activities",
+        "again",
         "children",
         "closed",
         "closed_ms",
@@ -149,6 +150,7 @@ class Workflow:
         "paused",
         "request_id",
         "requests",
+        "resets",
         "started_ms",
         "started_n",
         "status",
@@ -193,6 +195,10 @@ class Workflow:
         self.steps_due: int | None = 0  # None: as many as there are, until the end of the batch.
         self.activities: dict[str, Activity] = {}
         self.closed: dict[str, Closed] = {}
+        # What resets took back, as (to_event, event_id); and of activities that may be scheduled
+        # anew since, the generation and the grant that they go on from.
+        self.resets: list[tuple[int, int]] = []
+        self.again: dict[str, tuple[int, int]] = {}
         self.timers: dict[int, int] = {}
         self.timers_gone: set[int] = set()
         # (tag of the record, request id) -> activity id, of operators' requests.

@@ -12,6 +12,7 @@ from chaos.auditor import interactions, names, payloads
 from chaos.auditor.findings import Findings
 from chaos.auditor.fold import Fold, checksum
 from chaos.auditor.log import Log
+from chaos.auditor.resets import is_taken_back
 from chaos.auditor.source import (
     ActivityRow,
     EventRow,
@@ -191,7 +192,7 @@ class TableCheck:
             if next_due is None or next_due >> _EVENT_ID_BITS != row.event_id:
                 self._found.add(11, where, "the log has no such event")
                 continue
-            self._event(row, next_due & _CHECKSUM, where)
+            self._event(workflow, row, next_due & _CHECKSUM, where)
             next_due = next(due, None)
         if not self._could_read(unreadable):
             return
@@ -207,7 +208,7 @@ class TableCheck:
             where = f"events, {workflow.workflow_id} event {one >> _EVENT_ID_BITS}"
             self._found.add(11, where, "the log has this event, the table has not")
 
-    def _event(self, row: EventRow, expected: int, where: str) -> None:
+    def _event(self, workflow: Workflow, row: EventRow, expected: int, where: str) -> None:
         record = self._decoded(row.body, where)
         if record is None:
             return
@@ -226,6 +227,8 @@ class TableCheck:
             self._found.add(number, where, f"{kind.name} is not what the log has")
             return
         closes = record[3] if kind.name in _CLOSES else None
+        if row.closes is None and is_taken_back(workflow, row.event_id):
+            closes = None  # Another may close that activity now.
         at = names.REQUEST_AT.get(kind.name, 0)
         request_id = record[at] if 0 < at < len(record) else None
         if request_id is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli import output
+from perdure.cli import output, wf_reset
 from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
     AsJson,
@@ -60,6 +60,10 @@ def add_to(app: typer.Typer, wf_app: typer.Typer) -> None:
         pause
     )
     wf_app.command(epilog="\b\nExample:\n  perdure wf resume order-42")(resume)
+    wf_app.command(
+        epilog="\b\nExamples:\n  perdure wf reset order-42 --to 7 --dry-run\n"
+        "  perdure wf reset order-42 --to 7 --reason 'wrong price list' --yes"
+    )(wf_reset.reset)
 
 
 # --- queues and activity types -------------------------------------------------

@@ -26,6 +26,7 @@ from perdure.core.records import (
     LeaseReleased,
     Record,
     RetryScheduled,
+    WorkflowReset,
 )
 from perdure.core.rules import NO_RULES, Rules
 from perdure.core.state import Execution
@@ -215,7 +216,7 @@ class Admission:
                 self._begins(workflow_id, record, kinds, at_ms)
             elif type(record) in _ENDS:
                 self._ends(workflow_id, record, at_ms)
-        if type(records[-1]) in CLOSING_TYPES:
+        if any(type(one) in CLOSING_TYPES or type(one) is WorkflowReset for one in records):
             for breaker in self.breakers.values():
                 if breaker.probe is not None and breaker.probe[0] == workflow_id:
                     breaker.ended(breaker.probe, at_ms, failed=None)

@@ -34,6 +34,10 @@ class Source(Protocol):
         """The event made by the operator's command with this request id, or None."""
         ...
 
+    def history(self, workflow_id: str) -> list[Record]:
+        """All stored events of this execution, in order."""
+        ...
+
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
         ...

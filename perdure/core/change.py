@@ -46,4 +46,7 @@ class Change(msgspec.Struct, frozen=True):
     timers_closed: Sequence[tuple[str, int]] = ()
     gates: Sequence[Gate] = ()  # Insert or replace.
     schedules: Sequence[Schedule] = ()  # Insert or replace.
+    # (workflow_id, event): before all else, no stored event after that one closes an activity any
+    # more, and the execution is open.
+    resets: Sequence[tuple[str, int]] = ()
     stall_ms: int = 0  # Sum of all stalls of all histories until then.

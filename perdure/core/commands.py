@@ -334,4 +334,31 @@ class Updated(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     rejected: bool = False
 
 
-AnyAnswer = Done | Started | Deadline | Closed | Refusal | Updated
+class EffectAgain(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a workflow that is taken back would ask for once more.
+
+    kind: "activity" or "signal" (`id` is then the workflow that it went to). `outcome` of an
+    activity: Completed, Failed, Cancelled, the state that it is in, or Unknown where the workflow
+    ended before it did; `at_ms` is None while there is none.
+    """
+
+    kind: str
+    id: str
+    type: str
+    outcome: str
+    at_ms: int | None
+    key: str | None  # The idempotency key of an activity.
+
+
+class WasReset(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """The workflow goes on from its event `event_id` (0: it was only asked what that would mean).
+
+    `effects` are the first of `effects_count`.
+    """
+
+    event_id: int
+    effects: tuple[EffectAgain, ...]
+    effects_count: int
+
+
+AnyAnswer = Done | Started | Deadline | Closed | Refusal | Updated | WasReset

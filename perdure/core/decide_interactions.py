@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.core import holding
+from perdure.core import holding, resetting
 from perdure.core.commands import (
     CancelWorkflow,
     ChildEnded,
@@ -233,10 +233,6 @@ def _same(command: Any, event: Record, request_id: str) -> Decision:
     return Decision((), Done())
 
 
-def _not_yet(execution: Execution, command: Command, facts: Facts) -> Decision:
-    return refuse("FAILED_PRECONDITION", f"{type(command).__name__} is not supported yet")
-
-
 DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     CancelWorkflow: cancel,
     TerminateWorkflow: terminate,
@@ -244,7 +240,7 @@ DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     SignalWorkflow: signal,
     UpdateWorkflow: update,
     ChildEnded: child_ended,
-    ResetWorkflow: _not_yet,
+    ResetWorkflow: resetting.reset,
     PauseWorkflow: holding.pause,
     RetryNow: holding.retry_now,
 }

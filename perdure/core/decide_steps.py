@@ -111,6 +111,8 @@ class Steps:
             self._event_id += 1
             activity = self._execution.activities.get(activity_id)
             generation, grant, attempt = (1, 0, 1)
+            if self._has_been(activity_id) and self._execution.more is not None:
+                generation, grant = self._execution.more.again[activity_id]
             if activity is not None:
                 generation, grant = activity.generation, activity.grant
                 attempt = activity.attempt
@@ -150,6 +152,7 @@ class Steps:
         if (
             self._hire is not None
             and activity_id in self._hire.activity_ids
+            and not self._has_been(activity_id)
             and decide_activity.may_hire(self._execution, kind, options.task_queue, facts)
         ):
             self._leases.add(activity_id)
@@ -157,6 +160,11 @@ class Steps:
                 decide_activity.hired(activity_id, options, self._hire, self._facts)
             )
         return None
+
+    def _has_been(self, activity_id: str) -> bool:
+        """Whether a reset has taken back an activity of this id: its tokens go on from there."""
+        more = self._execution.more
+        return more is not None and activity_id in more.again
 
     def _start_timer(self, step: StartTimer) -> str | None:
         if step.timer_id in self._execution.timers or step.timer_id in self._timers:

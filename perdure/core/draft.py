@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from perdure.core.batch import Aside
 from perdure.core.chain import next_hash
 from perdure.core.change import Change, StoredEvent
-from perdure.core.facts import FollowOn
+from perdure.core.dead_letters import may_touch
+from perdure.core.facts import FollowOn, scoped
 from perdure.core.gates import Gate
-from perdure.core.records import CommitBody, Group, Record, encode_body
+from perdure.core.records import CommitBody, Group, Record, WorkflowReset, encode_body
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
-from perdure.core.traits import slim
+from perdure.core.traits import TRAITS, slim
 
 
 class Draft:
@@ -29,6 +33,7 @@ class Draft:
         self.closing: dict[tuple[str, str], Record] = {}
         self.requested: dict[tuple[str, str], Record] = {}
         self.closings: dict[str, Record] = {}
+        self.resets: list[tuple[str, int]] = []
         self.gates: dict[tuple[str, str], Gate] = {}
         self.schedules: dict[str, Schedule] = {}  # By group.
         self.aside: list[Aside] = []
@@ -36,6 +41,50 @@ class Draft:
         self.long: list[str] = []
         self.then: deque[FollowOn] = deque()
         self.is_following = False  # What is judged follows from what was decided already.
+
+    def note(self, workflow_id: str, record: Any) -> None:
+        """Remember which rows `record` touches, and what can be looked up by it before it is
+        stored.
+        """
+        traits = TRAITS[type(record)]
+        if traits.tells and record.activity_id:
+            self.activities[workflow_id, record.activity_id] = None
+            self.dead_letters |= may_touch(record)
+            if traits.closes:
+                self.closing[workflow_id, record.activity_id] = record
+        elif traits.is_timer:
+            self.timers[workflow_id, record.timer_id] = None
+        elif traits.ends:
+            self.closings[workflow_id] = record
+        if traits.request is not None:
+            request_id = getattr(record, traits.request)
+            if request_id is not None:
+                self.requested[workflow_id, scoped(type(record), request_id)] = record
+
+    def reset(
+        self,
+        workflow_id: str,
+        record: WorkflowReset,
+        timers_before: list[tuple[str, int]],
+        timers: Mapping[int, int],
+    ) -> None:
+        """What an execution's reset takes back, of what is stored and of this batch: the timers
+        that run as before stay as they are stored.
+        """
+        after = {(workflow_id, timer_id): None for timer_id in timers}
+        before = dict.fromkeys(timers_before)
+        self.timers.update(
+            {key: None for key in (before | after) if (key in before) != (key in after)}
+        )
+        self.resets.append((workflow_id, record.to_event))
+        self.closing = {key: it for key, it in self.closing.items() if key[0] != workflow_id}
+        self.closings.pop(workflow_id, None)
+        self.events = [
+            msgspec.structs.replace(one, closes=None)
+            if one.workflow_id == workflow_id and one.event_id > record.to_event
+            else one
+            for one in self.events
+        ]
 
     def change(
         self,
@@ -90,4 +139,5 @@ class Draft:
             gates=list(self.gates.values()),
             schedules=list(self.schedules.values()),
             stall_ms=stall_ms,
+            resets=self.resets,
         )

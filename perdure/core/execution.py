@@ -180,7 +180,9 @@ def _fold_activity(execution: Execution, record: Any, kind: type[Record], n: int
     after = ACTIVITY_TRANSITIONS[state, kind]
     if activity is None:
         if isinstance(record, ActivityTaskScheduled):
-            execution.activities[activity_id] = _scheduled(record)
+            activity = execution.activities[activity_id] = _scheduled(record)
+            if execution.more is not None and activity_id in execution.more.again:
+                activity.generation, activity.grant = execution.more.again.pop(activity_id)
         return
     if after is None:
         del execution.activities[activity_id]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from perdure.core import resetting
 from perdure.core.holding import fold_paused, fold_retried
 from perdure.core.interaction_records import (
     ActivityCancelRequested,
@@ -129,6 +130,13 @@ def _child_ended(
         execution.more.children.pop(record.child_id, None)
 
 
+# --- back to an earlier event -------------------------------------------------
+def _reset(execution: Execution, record: WorkflowReset) -> None:
+    after = resetting.restored(record)
+    for name in Execution.__struct_fields__:
+        setattr(execution, name, getattr(after, name))
+
+
 # --- the workflow's own notes -------------------------------------------------
 def _attributes_set(execution: Execution, record: SearchAttributesSet) -> None:
     attributes = more_of(execution).attributes
@@ -158,7 +166,7 @@ FOLDS: dict[type[Record], Callable[[Execution, Any], None]] = {
     ChildCancelRequested: _nothing,
     MarkerRecorded: _nothing,
     SearchAttributesSet: _attributes_set,
-    WorkflowReset: _nothing,
+    WorkflowReset: _reset,
     WorkflowPaused: fold_paused,
     RetriedNow: fold_retried,
     GateSet: _nothing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -39,6 +39,7 @@ class Facts(msgspec.Struct, frozen=True):
     rules: Rules = NO_RULES
     is_paused: Callable[[str, str], bool] = lambda _, __: False
     history_bytes: int = 0  # Of all events of the execution at hand.
+    history: Callable[[], Sequence[Record]] = tuple  # All events of it, in order.
 
 
 class FollowOn(msgspec.Struct, frozen=True, gc=False):

@@ -173,7 +173,8 @@ class ActivityCancelRequested(Record, frozen=True, tag=33):
 class WorkflowReset(Record, frozen=True, tag=34):
     """An operator took the workflow back: what came after event `to_event` does not count any more.
 
-    `commands` is how many commands the events that count hold.
+    `commands` is how many commands the events that count hold; `state` the execution as it stands
+    from now on, encoded (perdure.core.resetting), whatever it was before.
     """
 
     event_id: int
@@ -182,6 +183,7 @@ class WorkflowReset(Record, frozen=True, tag=34):
     commands: int
     reason: str
     request_id: str | None
+    state: bytes
 
 
 # --- the task table -----------------------------------------------------------

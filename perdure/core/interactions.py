@@ -84,6 +84,7 @@ class ResetWorkflow(Command, frozen=True, tag=24):
     to_event: int
     reason: str
     request_id: str | None = None
+    dry_run: bool = False  # Only say what that would mean.
 
 
 # --- from workers and the scheduler ---------------------------------------------

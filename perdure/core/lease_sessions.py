@@ -21,12 +21,16 @@ from perdure.core.records import (
     ActivityTaskCancelled,
     LeaseDetached,
     Record,
+    WorkflowReset,
 )
 from perdure.core.seats import SessionSets
 
 WORKER_DIED = "worker_died"
 NODE_RESTART = "node_restart"
 UNDELIVERED = "undelivered"
+
+# With these nobody wants what was leased any more.
+_GIVEN_UP = CLOSING_TYPES | {ActivityTaskCancelled, WorkflowReset}
 
 # Several Syncs in a row may come at once, at a reconnect; those count once.
 MISS_APART_MS = SYNC_MS // 2
@@ -75,7 +79,7 @@ class LeaseSessions:
             )
             return
         self._let_go(lease)
-        is_cancelled = isinstance(record, ActivityTaskCancelled) or type(record) in CLOSING_TYPES
+        is_cancelled = type(record) in _GIVEN_UP
         if is_cancelled or lease.ending == "expired":
             # Nobody waits for its result: the worker need not find out at its next Sync.
             reason = "cancelled" if is_cancelled else "stale"

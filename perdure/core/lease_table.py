@@ -38,6 +38,7 @@ from perdure.core.records import (
     Payload,
     Record,
     RetryScheduled,
+    WorkflowReset,
 )
 from perdure.core.stalls import FREE_MS
 from perdure.core.state import Execution
@@ -154,7 +155,7 @@ class LeaseTable:
             held = self._live.get((workflow_id, record.activity_id))
             if held is not None:
                 self._noted(held, record)
-        elif kind in CLOSING_TYPES:
+        elif kind in CLOSING_TYPES or kind is WorkflowReset:
             for held in list(self._by_workflow.get(workflow_id, {}).values()):
                 self._end(held, record)
 

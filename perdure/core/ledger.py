@@ -31,19 +31,18 @@ from perdure.core.commands import (
     ReleaseActivity,
     StartWorkflow,
 )
-from perdure.core.dead_letters import may_touch
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING, became, foresees, waits
 from perdure.core.decide_interactions import BY_ID
 from perdure.core.decide_start import because
 from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Decision, Facts, FollowOn, Jitter, scoped
+from perdure.core.facts import Decision, Facts, FollowOn, Jitter
 from perdure.core.gates import Gates
 from perdure.core.ids import Address, execution_id, of_execution, unseal
 from perdure.core.interactions import SetGate
 from perdure.core.limits import READY_MAX, RUNS_LOOKED_AT
-from perdure.core.records import Record, WorkflowStarted
+from perdure.core.records import Record, WorkflowReset, WorkflowStarted, decode_event
 from perdure.core.rules import NO_RULES, Rules
 from perdure.core.schedule_book import ScheduleBook
 from perdure.core.schedule_state import SCHEDULE_MARK
@@ -322,6 +321,7 @@ class Ledger:
             rules=self._rules,
             is_paused=self._gates.hold_activity,
             history_bytes=self._sizes.get(workflow_id, 0),
+            history=partial(self._history, draft, workflow_id),
         )
         return decide(self.execution(workflow_id), command, facts)
 
@@ -352,6 +352,12 @@ class Ledger:
                 return found
         return None
 
+    def _history(self, draft: Draft, workflow_id: str) -> list[Record]:
+        """Every event, those of the batch at hand included."""
+        events: list[Record] = self._read(self._source.history, workflow_id)
+        fresh = [one.body for one in draft.events if one.workflow_id == workflow_id]
+        return events + [decode_event(body) for body in fresh]
+
     def _set_aside(self, draft: Draft, command: Command) -> Refusal:
         address = getattr(command, "address", None)
         if isinstance(command, _REPORTS):
@@ -365,6 +371,9 @@ class Ledger:
         """Fold `records` into the execution, then note them. A raise leaves the draft as it was."""
         n = self.n + 1
         execution = self._executions.get(workflow_id)
+        if execution is None and any(type(record) is WorkflowReset for record in records):
+            execution = self.execution(workflow_id)  # It had ended.
+            self._sizes[workflow_id] = self._read(self._source.history_bytes, workflow_id)
         open_before: list[tuple[str, str]] = []
         timers_before: list[tuple[str, int]] = []
         started = execution is None
@@ -382,11 +391,16 @@ class Ledger:
                 evolve(execution, record, n)
                 waiting += waits(execution, activity_id)
                 continue
-            if traits.ends:
+            if traits.ends or type(record) is WorkflowReset:
                 open_before = [(workflow_id, activity_id) for activity_id in execution.activities]
                 timers_before = [(workflow_id, timer_id) for timer_id in execution.timers]
                 waiting -= sum(a.state in WAITING for a in execution.activities.values())
             evolve(execution, record, n)
+            if type(record) is WorkflowReset:
+                open_before += [(workflow_id, activity_id) for activity_id in execution.activities]
+                waiting += sum(a.state in WAITING for a in execution.activities.values())
+                draft.reset(workflow_id, record, timers_before, execution.timers)
+                timers_before = []
         events = [
             stored(workflow_id, record) for record in records if TRAITS[type(record)].is_event
         ]
@@ -410,26 +424,7 @@ class Ledger:
             draft.groups[workflow_id] = group = []
         group += records
         for record in records:
-            self._note(draft, workflow_id, record)
-
-    def _note(self, draft: Draft, workflow_id: str, record: Any) -> None:
-        """Remember which rows `record` touches, and what can be looked up by it before it is
-        stored.
-        """
-        traits = TRAITS[type(record)]
-        if traits.tells and record.activity_id:
-            draft.activities[workflow_id, record.activity_id] = None
-            draft.dead_letters |= may_touch(record)
-            if traits.closes:
-                draft.closing[workflow_id, record.activity_id] = record
-        elif traits.is_timer:
-            draft.timers[workflow_id, record.timer_id] = None
-        elif traits.ends:
-            draft.closings[workflow_id] = record
-        if traits.request is not None:
-            request_id = getattr(record, traits.request)
-            if request_id is not None:
-                draft.requested[workflow_id, scoped(type(record), request_id)] = record
+            draft.note(workflow_id, record)
 
     def _rebuild(self, draft: Draft, workflow_id: str) -> None:
         """Bring back the execution that a raising fold left half done: from the store and this

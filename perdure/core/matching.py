@@ -120,7 +120,7 @@ class Matching:
             ):
                 self._workflows.ended(given, record, at_ms, hired=_hires(records))
                 given = None
-        if given is not None and workflow_id not in queues.works:
+        if given is not None and queues.works.get(workflow_id) is not work:
             self._workflows.drop(given)
         if queues.freed:
             for session in queues.freed:

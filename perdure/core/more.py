@@ -29,3 +29,6 @@ class More(msgspec.Struct, array_like=True):
     # workflow task has read yet.
     last_message_id: int = 0
     unread: int = 0
+    # After a reset, activities that were scheduled once and are not now: the generation and the
+    # grant from which they go on when they are again.
+    again: dict[str, tuple[int, int]] = {}

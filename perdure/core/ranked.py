@@ -9,7 +9,7 @@ as its contents.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -111,3 +111,10 @@ class Ranked(Generic[K]):
         if len(self._line) + len(self._heap) > 4 * len(self._live):
             self._line = deque(sorted(self._live.values()))
             self._heap.clear()
+
+
+def all_in_order(queues: Iterable[Ranked[Any]]) -> list[Any]:
+    """The keys of all of these, by rank."""
+    held = [item for ready in queues for item in ready.in_order()]
+    held.sort(key=lambda item: item[0])
+    return [key for _, key in held]

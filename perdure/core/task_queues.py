@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from perdure.core import caller_deadlines
+from perdure.core import caller_deadlines, resetting
 from perdure.core.caller_deadlines import SCHEDULE_TO_START
 from perdure.core.commands import AnyCommand, FireTimer, TimeOutActivity, TimeOutWorkflow
 from perdure.core.execution import begin, evolve
 from perdure.core.interaction_records import RetriedNow, WorkflowPaused
 from perdure.core.lease_index import LeaseIndex
 from perdure.core.open_work import RETRY, Entry, Key, Work, activity_key, hired, workflow_key
-from perdure.core.ranked import Ranked
+from perdure.core.ranked import Ranked, all_in_order
 from perdure.core.records import (
     CLOSING_TYPES,
     EVENT_TYPES,
@@ -96,6 +96,12 @@ class TaskQueues:
             # What else the commit states about it is no concern of anybody here.
             if work is not None:
                 self._forget(work)
+            return
+        at = resetting.newest(records)
+        if at >= 0:  # It says what is open from then on, whatever was before.
+            self.load([resetting.restored(records[at])], at_ms)
+            if records[at + 1 :]:
+                self.apply(workflow_id, at_ms, records[at + 1 :], n)
             return
         skipped = hired(records) if len(records) > 1 else ()
         for record in records:
@@ -395,7 +401,7 @@ class TaskQueues:
     def ready_workflows(self, now_ms: int) -> list[Work]:
         """Workflows whose task is ready at `now_ms`, longest ready first. They stay ready."""
         self._advance(now_ms)
-        return _in_order(self.workflows.values())
+        return all_in_order(self.workflows.values())
 
     def ready_activities(self, task_queue: str | None, now_ms: int) -> list[Entry]:
         """Activities of one queue (None: of all) that may be leased at `now_ms`, in fair order.
@@ -404,7 +410,7 @@ class TaskQueues:
         """
         self._advance(now_ms)
         matching = (ready for key, ready in self.activities.items() if task_queue in (None, key[0]))
-        return _in_order(matching)
+        return all_in_order(matching)
 
     def entry(self, workflow_id: str, activity_id: str) -> Entry | None:
         """The open activity of that name, or None."""
@@ -420,12 +426,6 @@ class TaskQueues:
                 yield due_ms, _DELAY, what.workflow_id, number
             else:
                 yield due_ms, kind, what.workflow_id, number
-
-
-def _in_order(queues: Iterable[Ranked[Any]]) -> list[Any]:
-    held = [item for ready in queues for item in ready.in_order()]
-    held.sort(key=lambda item: item[0])
-    return [key for _, key in held]
 
 
 _FOLDS: dict[type[Record], Callable[[TaskQueues, Work, Any, int], None]] = {

@@ -271,6 +271,14 @@ class MemoryWriter:
             raw = store.event(workflow_id, event_id)
         return None if raw is None else decode_event(raw)
 
+    def history(self, workflow_id: str) -> list[Record]:
+        """All stored events of this execution, in order."""
+        store = self._owned()
+        with store.lock:
+            stored = store.executions.get(workflow_id)
+            found = {} if stored is None else stored.events
+            return [decode_event(found[event_id].body) for event_id in sorted(found)]
+
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
         store = self._owned()

@@ -75,17 +75,24 @@ def check(known: dict[str, Stored], change: Change) -> None:
         *(workflow_id for workflow_id, _, _ in change.timers),
         *(workflow_id for workflow_id, _ in change.timers_closed),
     }
+    resets = dict(change.resets)
     for workflow_id in named - set(new) - known.keys():
         raise StoreError(f"workflow {workflow_id} was never started")
     for one in change.touched:
         stored = known.get(one.workflow_id)
-        if stored is not None and one.is_open and not stored.is_open:
+        is_over = stored is not None and not stored.is_open
+        if is_over and one.is_open and one.workflow_id not in resets:
             raise StoreError("an execution that is closed already cannot go on")
     ids = [(one.workflow_id, one.event_id) for one in change.events]
     closes = [(one.workflow_id, one.closes) for one in change.events if one.closes is not None]
     timers = [(workflow_id, timer_id) for workflow_id, timer_id, _ in change.timers]
     _all_new(change, "event", ids, _pairs(known, ids, "events"))
-    _all_new(change, "closing", closes, _pairs(known, closes, "closing"))
+    still = {
+        (id_, one)
+        for id_, one in _pairs(known, closes, "closing")
+        if id_ not in resets or known[id_].closing[one] <= resets[id_]
+    }
+    _all_new(change, "closing", closes, still)
     _all_new(change, "timer", timers, _pairs(known, timers, "timers"))
 
 
@@ -119,6 +126,9 @@ def apply(known: dict[str, Stored], change: Change) -> CommitRow:
     ):
         stored.seq = seq
         known[execution.workflow_id] = stored
+    for workflow_id, to_event in change.resets:
+        stored = known[workflow_id]
+        stored.closing = {key: at for key, at in stored.closing.items() if at <= to_event}
     for event in change.events:
         stored = known[event.workflow_id]
         stored.events[event.event_id] = event

@@ -178,6 +178,10 @@ class Writer(Protocol):
         """The event that an operator's command with this request id made, decoded, or None."""
         ...
 
+    def history(self, workflow_id: str) -> list[Record]:
+        """All stored events of this execution, in order."""
+        ...
+
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
         ...

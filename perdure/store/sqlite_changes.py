@@ -40,6 +40,12 @@ _SET = (
 _UPDATE_OPEN = f"UPDATE executions SET {_SET} AND status = 'Running'"
 # Apart, because naming an indexed column costs a change of its index.
 _UPDATE_CLOSED = f"UPDATE executions SET status = ?, closed_ms = ?, {_SET}"
+# But by a reset.
+_REOPEN = (
+    "UPDATE executions SET status = 'Running', closed_ms = NULL WHERE seq = ?"
+    " AND status NOT IN ('Running', 'Removed')"
+)
+_UNCLOSE = "UPDATE events SET closes = NULL WHERE seq = ? AND event_id > ? AND closes IS NOT NULL"
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_ACTIVITY = (
     "INSERT INTO activities VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
@@ -118,6 +124,9 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
         started = [sqlite_rows.started_row(seqs.add(e.workflow_id), e) for e in change.started]
         many(_INSERT_EXECUTION, started)
         reached(CrashPoint.STORE_EXECUTIONS_WRITTEN)
+    for id_, to_event in change.resets:
+        connection.execute(_REOPEN, (seqs[id_],))
+        connection.execute(_UNCLOSE, (seqs[id_], to_event))
     if change.events:
         many(
             _INSERT_EVENT,

@@ -235,6 +235,14 @@ def load_event(connection: apsw.Connection, workflow_id: str, event_id: int) -> 
     )
 
 
+def load_history(connection: apsw.Connection, workflow_id: str) -> list[Record]:
+    """All events of an execution, in order."""
+    rows = connection.execute(
+        f"SELECT body FROM events WHERE seq = {_SEQ} ORDER BY event_id", (workflow_id,)
+    )
+    return [decode_event(body) for (body,) in rows]
+
+
 def closing_event(connection: apsw.Connection, workflow_id: str, activity_id: str) -> Record | None:
     """The event that closed this activity."""
     raw = _one_blob(

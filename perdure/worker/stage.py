@@ -17,7 +17,7 @@ import msgspec
 
 from perdure import logs
 from perdure.core import commands, limits, links
-from perdure.core.records import ActivityTaskCompleted, Payload, decode_event
+from perdure.core.records import ActivityTaskCompleted, Payload, WorkflowReset, decode_event
 from perdure.failures import (
     PAYLOAD_TOO_LARGE,
     Failure,
@@ -265,6 +265,8 @@ class Stage:
         if definition is None:
             return work.fails("unknown_type")
         cached = None if work.whole else self._cache.get(task.workflow_id)
+        if cached and events and any(isinstance(note, WorkflowReset) for note in notes_in(events)):
+            cached = None  # It has seen what does not count any more.
         if cached and (cached.consumed, cached.commands) == (task.consumed, task.commands):
             if events is None:
                 return Missing(task.consumed)

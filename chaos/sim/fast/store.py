@@ -118,6 +118,10 @@ class FastStore:
                 return record
         return None
 
+    def history(self, workflow_id: str) -> list[Record]:
+        """All stored events of this execution, in order."""
+        return list(self.events(workflow_id))
+
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
         return 0  # Its histories are short.
