@@ -318,7 +318,7 @@ def test_a_history_with_a_reset_can_be_replayed_against_code(engine) -> None:
     PRICE["now"] = 2
     client.reset_workflow("w", 4)
     engine.run_until_idle()
-    found = registry.Registry({"order": workflow.definition_of(order)}, {})
+    found = registry.Registry([order])
     verdict = replaying.check(found, replaying.history_of(client.history("w"), "w"))
     assert verdict.fits, verdict
     client.reset_workflow("w", 1)
