@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
 
 from perdure.failures import Failure
 from perdure.worker.replay import Replayer
@@ -15,8 +16,11 @@ class Errand(ABC):
     workflow_id: str
 
     @abstractmethod
-    def run(self, copies: OrderedDict[str, Replayer]) -> None:
-        """Do it, on the stage. `copies` are workflows that no task is run on, by their id."""
+    def run(self, copies: OrderedDict[str, Replayer], moved: Callable[[], None]) -> None:
+        """Do it, on the stage. `copies` are workflows that no task is run on, by their id.
+
+        It calls `moved` as it gets on: who does not for long is `blocked`.
+        """
 
     @abstractmethod
     def blocked(self, why: Failure) -> None:

@@ -100,7 +100,7 @@ class _Query(Errand):
         self._definition = definition
         self._done = done
 
-    def run(self, copies: OrderedDict[str, Replayer]) -> None:
+    def run(self, copies: OrderedDict[str, Replayer], moved: Callable[[], None]) -> None:
         """Feed the copy and ask it."""
         id_ = self.workflow_id
         copy = copies.pop(id_, None)
@@ -118,14 +118,14 @@ class _Query(Errand):
         n = self.query.n
         is_kept = False
         try:
-            if not self._feed(copy, notes):
+            if not self._feed(copy, notes, moved):
                 self.is_cautious = True
                 if self.after:
                     self.is_missing = True
                     return
                 copy.close()
                 copy = Replayer(self._definition, id_)
-                self._feed(copy, notes)
+                self._feed(copy, notes, moved)
             is_kept = copy.commands == copy.matched
             result = asked(copy, self.query.name, self.query.input)
             self.answer = links.QueryAnswer(n, result)
@@ -140,12 +140,13 @@ class _Query(Errand):
         while len(copies) > COPIES_MAX:
             copies.popitem(last=False)[1].close()
 
-    def _feed(self, copy: Replayer, notes: Sequence[Event]) -> bool:
+    def _feed(self, copy: Replayer, notes: Sequence[Event], moved: Callable[[], None]) -> bool:
         query = self.query
         if self.is_cautious and not query.consumed:
             raise errors.Unavailable(AHEAD)  # Clients ask again by themselves.
         last = query.consumed if self.is_cautious else query.last_event_id
         for start in range(0, len(self.events), CHUNK):
+            moved()  # A long history is no code that blocks.
             part = map(decode_event, self.events[start : start + CHUNK])
             if not feed_copy(copy, notes if start == 0 else (), part, query.consumed, last):
                 return False

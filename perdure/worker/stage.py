@@ -190,11 +190,14 @@ class Stage:
 
     def _run_errand(self, errand: Errand) -> None:
         try:
-            errand.run(self._copies)
+            errand.run(self._copies, self._moved)
         except Blocked:
             raise  # Our own.
         except BaseException as problem:  # noqa: BLE001 - SystemExit of a query ends no worker
             errand.blocked(Failure(type(problem).__name__, f"it raised {problem!r}"))
+
+    def _moved(self) -> None:
+        self.turns += 1
 
     def awaits(self, workflow_id: str) -> str | None:
         """The activity that is all that a cached workflow waits for; None if it is not so."""

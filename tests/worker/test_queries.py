@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 from perdure import values, workflow
@@ -16,8 +17,10 @@ from perdure.core.records import (
     TimerFired,
     TimerStarted,
     WorkflowStarted,
+    encode_event,
 )
 from perdure.worker import queries, replays
+from perdure.worker.stage import Stage
 
 release = threading.Event()
 replayed: list[str] = []
@@ -209,6 +212,16 @@ def test_a_query_that_never_returns_is_ended_and_the_next_is_answered(node, page
     assert answer.code == "FAILED_PRECONDITION"
     assert "did not give its loop a turn" in answer.message
     assert values.decode(ask(node, page, 2, events_of(1)).result) == 1
+
+
+def test_the_watch_sees_that_a_long_history_gets_on(monkeypatch):
+    monkeypatch.setattr(queries, "CHUNK", 2)
+    stage = Stage({})
+    query = queries._Query(query_of(1, 6), workflow.definition_of(counts), lambda *_: None)
+    query.events = [msgspec.Raw(encode_event(event)) for event in events_of(1, 2, 3, 4)]
+    turns = stage.turns
+    stage.run(query)
+    assert (values.decode(query.answer.result), stage.turns - turns) == (10, 1 + 3)
 
 
 @pytest.mark.parametrize(
