@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import re
+import shutil
 import sqlite3
 import sys
 import threading
@@ -22,7 +23,7 @@ from perdure.outbox import drain
 from perdure.policy import RetryPolicy, backoff_ms
 from perdure.testing import LocalEngine
 from perdure.worker.context import activity_context
-from tests.docs.pages import DOCS, PAGES, ROOT, ClientOfEngine, named, text_of
+from tests.docs.pages import BLOCK, DOCS, PAGES, ROOT, ClientOfEngine, named, text_of
 
 ACTIVITIES = DOCS / "activities.md"
 
@@ -204,12 +205,18 @@ def test_the_workflows_of_the_page_hear_what_they_are_told(page_run):
         ("from-celery", 0),
         ("from-temporal", 1),
         ("from-dbos", 0),
+        ("schedules", 0),
     ],
 )
 def test_the_code_of_the_page_runs(page_run, name, tests):
     ran = page_run(DOCS / f"{name}.md")
     assert ran
     assert sum(it.startswith("test_") and not Path(f"{it}.py").exists() for it in ran) == tests
+
+
+def test_the_code_of_the_page_on_replays_runs_beside_its_examples(page_run):
+    shutil.copytree(DOCS / "replay", ".", dirs_exist_ok=True)
+    assert page_run(DOCS / "replay.md") == ["1", "2"]
 
 
 def test_the_code_of_the_page_on_tests_runs_beside_that_on_activities(page_run):
@@ -248,6 +255,24 @@ def test_each_status_of_the_example_ends_as_its_comment_says(page_run, status, s
     else:
         [pending] = described.pending_activities
         assert (pending.state, pending.due_ms) == (state, due_ms)
+
+
+# Which test runs the Python of each page that has some.
+RUN = {
+    "this file": {"activities", "concepts", "determinism", "effects", "from-celery", "from-dbos"}
+    | {"from-temporal", "outbox", "replay", "schedules", "testing", "values", "workflows"},
+    "tests/docs/test_clients_page.py": {"clients"},
+    "tests/docs/test_tutorial.py": {"tutorial"},
+    "tests/verify/test_examples.py": {"verify"},
+    "nobody: it needs a node, and is compiled": {"protocol"},
+}
+
+
+def test_no_page_has_python_that_nobody_runs():
+    with_code = {page.stem for page in DOCS.glob("*.md") if BLOCK.search(text_of(page))}
+    assert with_code == set().union(*RUN.values())
+    for found in BLOCK.findall(text_of(DOCS / "protocol.md")):
+        compile(found, "docs/protocol.md", "exec")
 
 
 # --- tables --------------------------------------------------------------------------------
