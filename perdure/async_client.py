@@ -53,6 +53,18 @@ class AsyncClient:
 
     if TYPE_CHECKING:
 
+        async def start_workflow(
+            self, workflow: str | Callable[..., Any], *args: Any, **kwargs: Any
+        ) -> AsyncWorkflowHandle:
+            """See Client.start_workflow."""
+            ...
+
+        async def create_schedule(
+            self, schedule_id: str, workflow: str | Callable[..., Any], *args: Any, **kwargs: Any
+        ) -> AsyncScheduleHandle:
+            """See Client.create_schedule."""
+            ...
+
         def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]: ...
 
     def handle(self, workflow_id: str, run: int | None = None) -> AsyncWorkflowHandle:

@@ -83,7 +83,8 @@ class Link:
         self.connected = False
         self._resolve = resolve
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        # Of one thread more than once: the garbage collector may close a forgotten client anywhere.
+        self._lock = threading.RLock()
         self._open: Outstanding[_Waiter] = Outstanding()
         self._followers: dict[_Waiter, None] = {}
         self._leader: _Waiter | None = None
