@@ -57,7 +57,7 @@ class PostgresSource:
         if last is None:
             return []
         rows = self._run(table.SELECT_PENDING, (after, last)).fetchall()
-        return [Row(seq, row_id, op, bytes(args)) for seq, row_id, op, args in rows]
+        return [Row(seq, row_id, op, bytes(args or b"")) for seq, row_id, op, args in rows]
 
     def end(self, ends: Iterable[End], at_ms: int) -> None:
         """Write down what became of these, in one transaction."""

@@ -86,7 +86,7 @@ class Trouble(Exception):
 
 INSERT = f"INSERT INTO {TABLE} (id, op, workflow_id, name, args, created_ms) VALUES "
 SIZES = (
-    f"SELECT seq, length(args) FROM {TABLE} "
+    f"SELECT seq, coalesce(length(args), 0) FROM {TABLE} "
     "WHERE state = 'pending' AND seq > ? ORDER BY seq LIMIT ?"
 )
 SELECT_PENDING = (

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from perdure import errors, outbox, workflow
-from perdure.outbox import SqliteOutbox
+from perdure.outbox import SQLITE_SCHEMA, SqliteOutbox
 from perdure.outbox.drain import KEEP_DONE_MS, MANY, PAGE_BYTES, STUCK_FIRST_MS, Drain
 from perdure.outbox.sqlite import SqliteSource
 from perdure.outbox.table import Trouble, last_of
@@ -242,6 +242,20 @@ def test_more_rows_than_a_page_are_drained_in_one_sweep(path, db, engine):
             SqliteOutbox(db).start_workflow(collect, 0, workflow_id=f"w{n}")
     assert outbox.drain(path, engine.client) == 1_203
     assert set(states(db).values()) == {"done"}
+
+
+@pytest.mark.parametrize("args", [None, 7, "text", b"", '{"workflow_id": "w", "name": "s"}'])
+def test_whatever_stands_in_a_table_that_somebody_else_made_it_goes_on(path, db, engine, args):
+    db.execute(SQLITE_SCHEMA.split(";")[0].replace("BLOB NOT NULL", ""))
+    statement = (
+        "INSERT INTO perdure_outbox (id, op, workflow_id, name, args, created_ms) "
+        "VALUES ('r', 'SignalWorkflow', 'w', 's', ?, 0)"
+    )
+    with db:
+        db.execute(statement, (args,))
+        SqliteOutbox(db).start_workflow(collect, 0, workflow_id="good")
+    assert outbox.drain(path, engine.client) >= 1
+    assert states(db) == {"w": "failed", "good": "done"}
 
 
 def test_large_rows_are_read_few_at_a_time_and_each_is_read(path, db, source):

@@ -109,6 +109,12 @@ def test_a_program_in_any_language_may_insert_json():
     assert bytes(args.input) == b"\x91\xa4lamp"
 
 
+@pytest.mark.parametrize("row_id", ["", "x" * 201, "a\nb"])
+def test_a_row_whose_id_can_be_no_request_id_is_no_request(row_id):
+    with pytest.raises(errors.InvalidArgument, match="request_id"):
+        request_of(Row(1, row_id, "StartWorkflow", b'{"type": "t", "workflow_id": "w"}'))
+
+
 @pytest.mark.parametrize(
     ("op", "args", "told"),
     [
