@@ -29,6 +29,7 @@ from perdure.log_names import LogName
 from perdure.values import PAYLOAD_MAX
 from perdure.worker.endings import TERMINAL
 from perdure.worker.errand import Errand
+from perdure.worker.lines import author_line
 from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
 from perdure.workflow import Definition, NonDeterminism
@@ -113,6 +114,7 @@ class Stage:
         self._interrupted = False
         self._still_ms = 0
         self._where = ""
+        self._line = ""
 
     # --- the watch's --------------------------------------------------------------
     def interrupt(self, still_ms: int) -> None:
@@ -123,11 +125,14 @@ class Stage:
             frame = sys._current_frames().get(self._ident)
             if frame is not None and not self._interrupted:
                 self._where = "".join(traceback.format_stack(frame))
+                self._line = author_line(frame)
                 self._still_ms = still_ms
             self._interrupted = True
             work = self.work
             workflow_id = work if isinstance(work, str) else work.workflow_id
-            logs.logger().warning(LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id)
+            logs.logger().warning(
+                LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id, where=self._line
+            )
             _raise_in(self._ident, Blocked)
 
     def leave(self) -> Work | Following | Errand | str | None:
@@ -140,9 +145,10 @@ class Stage:
 
     def where(self) -> Failure:
         """The failure of work that blocked, with the place."""
+        at = f", at {self._line}" if self._line else ""
         return Failure(
             "WorkflowBlocked",
-            f"the workflow function did not give its loop a turn for {self._still_ms} ms",
+            f"the workflow function did not give its loop a turn for {self._still_ms} ms{at}",
             stack=cut(self._where) or None,
         )
 

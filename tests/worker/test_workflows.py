@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -285,6 +286,7 @@ def test_a_workflow_that_blocks_its_loop_is_ended_while_all_else_goes_on(
     command = node.command(FailWorkflowTask, Done())
     assert (command.workflow_id, command.reason) == ("w", "blocked")
     assert kind in command.failure.stack
+    assert re.search(r"for \d+ ms, at .*test_workflows\.py:\d+$", command.failure.message)
     assert node.command(CompleteWorkflowTask, Done()).workflow_id == "v"
 
 
