@@ -82,13 +82,14 @@ _PLACES: list[tuple[Any, str, str]] = [
     *((time, name, CLOCK) for name in ("perf_counter", "perf_counter_ns", "process_time")),
     *((time, name, CLOCK) for name in ("localtime", "gmtime", "ctime", "asctime", "strftime")),
     (time, "sleep", _SLEEP),
-    # The module's functions are methods of one hidden generator; a generator of one's own is fine.
+    # The module's functions are methods of one hidden generator; one's own is fine, given a seed.
     *(
         (random, name, _CHANCE)
         for name in random.__all__
         if isinstance(getattr(getattr(random, name), "__self__", None), random.Random)
     ),
     (random, "_urandom", _CHANCE),  # Behind SystemRandom and the module secrets.
+    (random.Random, "seed", _CHANCE),
     (uuid, "uuid1", _UUID),
     (uuid, "uuid4", _UUID),
     (os, "urandom", _CHANCE),
@@ -105,8 +106,16 @@ _PLACES: list[tuple[Any, str, str]] = [
     *((socket, name, _ACTIVITY) for name in _NAMES),
     (subprocess.Popen, "__init__", _ACTIVITY),
 ]
-# Of an instant that is given these are no clocks: from so many arguments on.
-_GIVEN_FROM = {"localtime": 1, "gmtime": 1, "ctime": 1, "asctime": 1, "strftime": 2}
+# Of an instant that is given these are no clocks, and of a seed this is no chance: from so many
+# arguments on that are not None.
+_GIVEN_FROM: dict[tuple[Any, str], int] = {
+    (time, "localtime"): 1,
+    (time, "gmtime"): 1,
+    (time, "ctime"): 1,
+    (time, "asctime"): 1,
+    (time, "strftime"): 2,
+    (random.Random, "seed"): 2,
+}
 _originals: list[tuple[Any, str, Any]] = []
 # What is stopped, by the original, for whoever got hold of that: (what it is, what to use instead).
 _known: dict[Any, tuple[str, str]] = {}
@@ -123,11 +132,12 @@ def install() -> None:
             continue  # This platform does not have it.
         _originals.append((place, name, original))
         what = _what(place, name)
-        if name not in _GIVEN_FROM and isinstance(place, ModuleType):
+        given_from = _GIVEN_FROM.get((place, name))
+        if given_from is None and isinstance(place, ModuleType):
             _known[original] = (what, advice)
             if isinstance(original, FunctionType):
                 _known_codes[original.__code__] = (what, advice)
-        setattr(place, name, _guarded(original, what, advice))
+        setattr(place, name, _guarded(original, what, advice, given_from))
 
     gc.callbacks.insert(0, _collection_begins)
     gc.callbacks.append(_collection_ends)
@@ -151,6 +161,8 @@ def _what(place: Any, name: str) -> str:
         return "open()"
     if place is type(os.environ):
         return "changing os.environ"
+    if place is random.Random:
+        return "random.Random() without a seed"
     where = place.__name__
     if not isinstance(place, ModuleType):
         where = f"{place.__module__}.{where}"
@@ -179,16 +191,20 @@ def original_codes() -> Mapping[CodeType, tuple[str, str]]:
     return _known_codes
 
 
-def _guarded(original: Callable[..., Any], what: str, advice: str) -> Callable[..., Any]:
-    given_from = _GIVEN_FROM.get(getattr(original, "__name__", ""))
-
+def _guarded(
+    original: Callable[..., Any], what: str, advice: str, given_from: int | None
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        if _running.loop is not None and (given_from is None or len(args) < given_from):
+        if _running.loop is not None and not _is_given(args, given_from):
             refuse(what, advice, sys._getframe(1))
         return original(*args, **kwargs)
 
     return guarded
+
+
+def _is_given(args: tuple[Any, ...], given_from: int | None) -> bool:
+    return given_from is not None and sum(each is not None for each in args) >= given_from
 
 
 def refuse(what: str, advice: str, frame: FrameType) -> None:

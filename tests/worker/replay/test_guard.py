@@ -47,6 +47,8 @@ USES = {
     "time.time ": (lambda: datetime.date.today(), "workflow.now_ms"),  # noqa: DTZ011
     "random.random": (lambda: random.random(), "workflow.random"),
     "random.shuffle": (lambda: random.shuffle([]), "workflow.random"),
+    "random.Random() without a seed": (lambda: random.Random(), "workflow.random"),
+    "time.gmtime": (lambda: time.gmtime(None), "workflow.now_ms"),
     "random._urandom": (lambda: secrets.token_hex(), "workflow.random"),
     "uuid.uuid1": (lambda: uuid.uuid1(), "workflow.uuid4"),
     "uuid.uuid4": (lambda: uuid.uuid4(), "workflow.uuid4"),
@@ -110,9 +112,10 @@ def test_the_time_past_the_guards_is_stopped_only_where_it_is_asked_for(history)
         at = datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
         if not early:
             datetime.datetime.now(tz=datetime.UTC)
-        return [at.year, time.gmtime(0).tm_year, time.strftime("%Y", time.gmtime(0))]
+        given = [at.year, time.gmtime(0).tm_year, time.strftime("%Y", time.gmtime(0))]
+        return [*given, random.Random(7).randint(1, 1), random.Random(x=b"seven").randint(2, 2)]
 
-    assert history(flow, True).run().result == [2026, 1970, "1970"]
+    assert history(flow, True).run().result == [2026, 1970, "1970", 1, 2]
     with pytest.raises(workflow.NonDeterminism, match=r"datetime\.now"):
         history(flow, False).run()
     assert sys.getprofile() is None

@@ -244,7 +244,7 @@ def test_a_workflow_knows_how_long_its_history_is_the_same_in_every_replay(histo
 
 
 def test_notes_are_found_among_encoded_events(history):
-    events = [*history(patched).run().events, records.WorkflowReset(99, 1, 2, 1, "", None)]
+    events = [*history(patched).run().events, records.WorkflowReset(99, 1, 2, 1, "", None, b"")]
     raws = [msgspec.Raw(records.encode_event(event)) for event in events]
     kinds = [type(event).__name__ for event in notes_in(raws)]
     assert kinds == ["MarkerRecorded", "WorkflowReset"]
@@ -263,7 +263,7 @@ def test_after_a_reset_the_events_that_it_took_back_do_not_count(history, to_eve
         isinstance(e, records.ActivityTaskScheduled | records.MarkerRecorded) for e in kept
     )
     to_event = kept[-1].event_id
-    reset = records.WorkflowReset(last, 9_999, to_event, commands_kept, "again", None)
+    reset = records.WorkflowReset(last, 9_999, to_event, commands_kept, "again", None, b"")
 
     replayer = run.new_replayer()
     events = [*run.events, reset]
