@@ -13,7 +13,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -55,7 +54,7 @@ USES = {
     "os.urandom": (lambda: os.urandom(1), "workflow.random"),
     "Thread.start": (lambda: threading.Thread(target=print).start(), "activity"),
     "os.stat": (lambda: Path("there").exists(), "activity"),
-    "os.mkdir": (lambda: tempfile.mkdtemp(), "activity"),
+    "os.mkdir": (lambda: os.mkdir("there"), "activity"),
     "os.listdir": (lambda: os.listdir("."), "activity"),
     "changing os.environ": (lambda: os.environ.update(A="1"), "argument"),
     "socket.getaddrinfo": (lambda: socket.getaddrinfo("localhost", 1), "activity"),
