@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.core.batch import Batch
 from perdure.core.commands import Updated
+from perdure.core.ids import of_execution
 from perdure.core.links import Answer, Message, Watch
 from perdure.core.records import UpdateEnded, decode_event
 from perdure.core.update_answers import Places, answer_or_place, never_answered, of_record
@@ -75,7 +76,22 @@ class UpdateWatches:
                 self._tell(event.workflow_id, record.request_id, of_record(record), batch.n)
         for execution in batch.closings:
             for update_id in list(self._open.get(execution, ())):
-                self._tell(execution, update_id, never_answered(), batch.n)
+                self._ended_without(execution, update_id, batch.n)
+
+    def _ended_without(self, execution: str, update_id: str, n: int) -> None:
+        """A run has ended and not answered; the next one may have been given the update."""
+        found = answer_or_place(self._places, of_execution(execution)[0], update_id)
+        if not isinstance(found, str):
+            known = found if isinstance(found, Updated) else never_answered()
+            self._tell(execution, update_id, known, n)
+            return
+        updates = self._open[execution]
+        moved = updates.pop(update_id)
+        if not updates:
+            del self._open[execution]
+        self._open.setdefault(found, {}).setdefault(update_id, []).extend(moved)
+        for one in moved:
+            self._known[one.sender, one.n] = (found, update_id)
 
     def _tell(self, execution: str, update_id: str, answer: Updated, n: int) -> None:
         updates = self._open.get(execution, {})

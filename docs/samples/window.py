@@ -14,7 +14,7 @@ def process(record: int) -> None:
 
 @workflow.define
 async def one_record(record: int, batch: str) -> None:
-    await workflow.sleep_ms(1_000 * (record % 3))
+    await workflow.sleep_ms(100 * (record % 3))
     try:
         await workflow.execute_activity(process, record, on_exhausted="fail")
     finally:

@@ -153,7 +153,7 @@ def signal(execution: Execution, command: SignalWorkflow, facts: Facts) -> Decis
 def update(execution: Execution, command: UpdateWorkflow, facts: Facts) -> Decision:
     """The update is kept for the workflow's code, and wakes it; the code will answer it."""
     known = facts.requested_event(scoped(UpdateReceived, command.update_id))
-    if known is not None:
+    if known is not None and not command.handed_on:
         return _same(command, known, command.update_id)
     refusal = _closed_or_full(execution, facts)
     if refusal is not None:

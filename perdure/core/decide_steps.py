@@ -34,6 +34,7 @@ from perdure.core.commands import (
     StartTimer,
     StartWorkflow,
     Step,
+    UpdateWorkflow,
 )
 from perdure.core.decide_interactions import ended
 from perdure.core.decide_start import child_of, id_taken, next_run
@@ -256,12 +257,18 @@ class Steps:
         self._add(MarkerRecorded, step.marker, step.name, step.result)
         return None
 
-    def _end_update(self, step: EndUpdate) -> str | None:
+    def _answers(self, update_id: str) -> str | None:
+        """Take note that this update is dealt with; why it can't be, if it can't."""
         more = self._execution.more
-        is_open = more is not None and step.update_id in more.updates
-        if not is_open or step.update_id in self._updates:
-            return f"update {step.update_id!r} is not open"
-        self._updates.add(step.update_id)
+        is_open = more is not None and update_id in more.updates
+        if not is_open or update_id in self._updates:
+            return f"update {update_id!r} is not open"
+        self._updates.add(update_id)
+        return None
+
+    def _end_update(self, step: EndUpdate) -> str | None:
+        if problem := self._answers(step.update_id):
+            return problem
         self._add(UpdateEnded, step.update_id, step.result, step.failure, step.rejected)
         return None
 
@@ -299,11 +306,17 @@ class Steps:
         return None
 
     def _continue_as_new(self, step: ContinueAsNew) -> str | None:
+        for update_id, _, _ in step.updates:
+            if problem := self._answers(update_id):
+                return problem
         start, run = next_run(self._execution, step, self._attributes())
         self.ending = self._add(
             WorkflowContinuedAsNew, run, step.workflow_type, step.task_queue, step.input
         )
         self.then.append(FollowOn(start))
+        for update_id, name, payload in step.updates:
+            handed_on = UpdateWorkflow(start.workflow_id, name, payload, update_id, handed_on=True)
+            self.then.append(FollowOn(handed_on))
         if step.cancel_reason is not None:
             self.then.append(FollowOn(CancelWorkflow(start.workflow_id, step.cancel_reason)))
         return None

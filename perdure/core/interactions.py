@@ -39,12 +39,16 @@ class TerminateWorkflow(Command, frozen=True, tag=19):
 
 
 class UpdateWorkflow(Command, frozen=True, tag=20):
-    """Sent by the gateway for a client: an update for the workflow's code, by an id of its own."""
+    """Sent by the gateway for a client: an update for the workflow's code, by an id of its own.
+
+    `handed_on`: follows from a run's end; it is that run's, which the next one does in its place.
+    """
 
     workflow_id: str
     name: str
     input: Payload | None
     update_id: str
+    handed_on: bool = False
 
 
 class RetryNow(Command, frozen=True, tag=21):

@@ -108,7 +108,7 @@ class ContinueAsNew(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=Fal
 
     `signals`: (name, input) of those that came and that nobody took: the next run has them.
     `cancel_reason` is not None where a request to end came after the code had gone on: the next run
-    is asked.
+    is asked. `updates`: (update_id, name, input) of those that came then: the next run does them.
     """
 
     workflow_type: str
@@ -116,6 +116,7 @@ class ContinueAsNew(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=Fal
     input: Payload | None
     signals: tuple[tuple[str, Payload | None], ...] = ()
     cancel_reason: str | None = None
+    updates: tuple[tuple[str, str, Payload | None], ...] = ()
 
 
 class CancelWorkflowStep(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):

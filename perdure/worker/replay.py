@@ -230,6 +230,7 @@ class Replayer(WorkflowSide):
         self,
         signal: tuple[str, records.Payload | None] | None = None,
         cancel_reason: str | None = None,
+        update: tuple[str, str, records.Payload | None] | None = None,
     ) -> None:
         """Something came after the code had ended this run: where another follows, it is for it."""
         if not self._issued:
@@ -239,14 +240,18 @@ class Replayer(WorkflowSide):
             return
         if signal is not None:
             step = msgspec.structs.replace(step, signals=(*step.signals, signal))
+        elif update is not None:
+            step = msgspec.structs.replace(step, updates=(*step.updates, update))
         elif step.cancel_reason is None and self._cancel_reason is None:
             step = msgspec.structs.replace(step, cancel_reason=cancel_reason)
         self._issued[-1] = (step, code, instruction)
 
     def _on_update(self, event: records.UpdateReceived) -> None:
-        if not self.is_finished:
-            self.messages.updated(event)
-            self._wake(event.at_ms)
+        if self.is_finished:
+            self._hand_on(update=(event.update_id, event.name, event.input))
+            return
+        self.messages.updated(event)
+        self._wake(event.at_ms)
 
     def _on_cancel_requested(self, event: records.WorkflowCancelRequested) -> None:
         """The workflow function is told once, where it waits; what it makes of it is its own."""

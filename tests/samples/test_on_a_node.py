@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.auditor import audit_data_dir
 from tests.process.conftest import RealNode, until
 from tests.samples.conftest import SAMPLES
 
@@ -26,6 +27,7 @@ def node(tmp_path_factory):
     ) as process:
         process.start()
         yield process
+    assert audit_data_dir(process.data).is_clean
 
 
 def test_a_batch_and_its_children_go_on_when_everything_is_killed(node):
@@ -41,7 +43,7 @@ def test_a_batch_and_its_children_go_on_when_everything_is_killed(node):
 
 def test_a_counter_counts_each_call_once_while_history_and_workers_are_killed(node):
     with node.client(timeout_ms=WAIT_MS) as client, ThreadPoolExecutor(4) as threads:
-        client.start_workflow("counter", 0, 1_000, workflow_id="c")
+        client.start_workflow("counter", 0, 7, workflow_id="c")
 
         def add(number: int) -> int:
             made = client.update_workflow(
@@ -56,6 +58,7 @@ def test_a_counter_counts_each_call_once_while_history_and_workers_are_killed(no
             node.kill(role)
         assert sorted(call.result() for call in calls) == list(range(1, 41))
         assert client.query_workflow("c", "get", timeout_ms=WAIT_MS) == 40
+        assert client.describe_workflow("c").run >= 3
         assert [add(number) for number in (0, 39)] == [calls[0].result(), calls[39].result()]
 
 
