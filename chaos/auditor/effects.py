@@ -12,6 +12,7 @@ import msgspec
 
 from chaos.auditor.findings import Findings
 from chaos.auditor.fold import Fold
+from chaos.auditor.interactions import RUN_MARK
 from chaos.auditor.ledgers import Delivery, Ledger
 from chaos.auditor.state import Activity, Closed, Grant
 
@@ -32,8 +33,10 @@ class Known(NamedTuple):
 
 
 def key_of(workflow_id: str, activity_id: str) -> str:
-    """The key of an activity's effect, as the contract has it."""
-    return f"{_escaped(workflow_id)}/{_escaped(activity_id)}"
+    """The key of an activity's effect, as the contract has it: run 2 says "#2" behind the id."""
+    name, mark, run = workflow_id.partition(RUN_MARK)
+    of_run = f"#{run}" if mark else ""
+    return f"{_escaped(name)}{of_run}/{_escaped(activity_id)}"
 
 
 def _escaped(part: str) -> str:
@@ -43,16 +46,26 @@ def _escaped(part: str) -> str:
 
 
 def parts_of(key: str) -> tuple[str, str] | None:
-    """(workflow id, activity id) of a key; None for a text of another form.
+    """(execution id, activity id) of a key; None for a text of another form.
 
-    What follows a "#" tells several effects of one activity apart.
+    What follows a "#" behind the workflow's id is its run; behind the activity's it tells several
+    effects of one activity apart.
     """
-    parts = key.partition("#")[0].split("/")
+    parts = key.split("/", 1)
     if len(parts) != 2:
         return None
+    name, mark, run = parts[0].partition("#")
+    activity = parts[1].partition("#")[0]
+    if "/" in activity or (mark and not run.isdecimal()):
+        return None
+    execution_id = _unescaped(name) + (f"{RUN_MARK}{run}" if mark else "")
+    return execution_id, _unescaped(activity)
+
+
+def _unescaped(part: str) -> str:
     for code, sign in (("%2F", "/"), ("%23", "#"), ("%25", "%")):
-        parts = [part.replace(code, sign) for part in parts]
-    return parts[0], parts[1]
+        part = part.replace(code, sign)
+    return part
 
 
 def token_hash(

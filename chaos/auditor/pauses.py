@@ -24,8 +24,9 @@ class Gates:
         self.known: dict[tuple[str, str], tuple[bool, int, str]] = {}
 
     def take(self, records: list[Record], *, before: bool) -> list[str]:
-        """What a commit sets. A gate that it opens is open for all of it, one that it closes only
-        from its end on: `before` its other records, and after them. What makes no sense is told.
+        """What a commit sets. A gate that it opens is open for all of it, `before` its other
+        records; one that it closes only from its end on, where the last word about each counts.
+        What makes no sense is told.
         """
         wrong = []
         for record in records:
@@ -35,7 +36,7 @@ class Gates:
             _, at_ms, kind, name, paused, reason, _ = record
             if kind not in GATE_KINDS or type(name) is not str or type(paused) is not bool:
                 wrong.append(f"a gate of {kind!r} named {name!r} makes no sense")
-            elif before is not paused:
+            elif not before or not paused:
                 self.known[kind, name] = (paused, at_ms, reason)
         return wrong
 

@@ -1,4 +1,4 @@
-"""What the simulated workers run: one workflow whose shape and steps come with its input.
+"""What the simulated workers run: two workflows whose shape and steps come with their input.
 
 The activities are names only: their attempts are run by scripts (chaos.sim.worker).
 """
@@ -6,11 +6,13 @@ The activities are names only: their attempts are run by scripts (chaos.sim.work
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from chaos.sim.plan import Flow, Step
+from chaos.sim.plan import Child, Flow, Step, Talk
 from perdure import activity, values, workflow
 from perdure.policy import RetryPolicy
 from perdure.registry import Registry
@@ -46,6 +48,7 @@ def _start(step: Step) -> workflow.ActivityHandle[Any]:
         task_queue=step.queue,
         priority=step.priority,
         on_exhausted=step.on_exhausted,
+        cancellation=step.cancellation,
     )
 
 
@@ -64,8 +67,8 @@ async def flow(plan: dict[str, Any]) -> list[str]:
     steps = given.steps
     if given.shape == "fan":
         return list(await asyncio.gather(*(_outcome(_start(step)) for step in steps)))
-    if given.shape == "race":
-        return await _race(steps, given.nap_ms)
+    if given.shape in ("race", "part"):
+        return await _race(steps, given.nap_ms, awaits=given.shape == "part")
     done: list[str] = []
     for step in steps:
         done.append(await _outcome(_start(step)))
@@ -74,8 +77,10 @@ async def flow(plan: dict[str, Any]) -> list[str]:
     return done
 
 
-async def _race(steps: tuple[Step, ...], nap_ms: int) -> list[str]:
-    """The first that ends, or the nap, cancels the others."""
+async def _race(steps: tuple[Step, ...], nap_ms: int, *, awaits: bool) -> list[str]:
+    """The first that ends, or the nap, cancels the others; `awaits`: and hears what they make of
+    it.
+    """
     handles = [_start(step) for step in steps]
     tasks = [asyncio.ensure_future(_outcome(handle)) for handle in handles]
     done, _ = await asyncio.wait(
@@ -83,10 +88,146 @@ async def _race(steps: tuple[Step, ...], nap_ms: int) -> list[str]:
     )
     for handle in handles:
         handle.cancel()
+    if awaits:
+        every = await asyncio.gather(*tasks, return_exceptions=True)
+        return [one if isinstance(one, str) else type(one).__name__ for one in every]
     return [task.result() for task in tasks if task in done]
 
 
-REGISTRY = Registry([flow], [plain_step, async_step])
+# --- talk -------------------------------------------------------------------------------
+class Said(msgspec.Struct):
+    """What a talking workflow has heard and done so far, handed on from run to run."""
+
+    run: int = 0
+    seen: list[int] = []
+    done: list[int] = []
+    marks: list[int] = []
+    patched: list[bool] = []
+    steps: list[str] = []
+    was_cancelled: bool = False
+
+
+_numbers: Iterator[int] = itertools.count()
+
+
+def begin() -> None:
+    """Another simulated run: its side effects are counted anew."""
+    global _numbers
+    _numbers = itertools.count()
+
+
+@workflow.define(name="talk")
+async def talk(plan: dict[str, Any], said: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Take signals, updates and queries, have children, go on as another run; what was said."""
+    given = msgspec.convert(plan, Flow)
+    assert given.talk is not None
+    so_far = msgspec.convert(said or {}, Said)
+    so_far.run += 1
+    _task = _listen(so_far, given.talk)
+    try:
+        await _say(given, given.talk, so_far)
+    except workflow.Cancelled:
+        so_far.was_cancelled = True
+        so_far.steps.append(await _outcome(_start(Step(id="cleanup", ms=5))))
+        if not given.talk.stubborn:
+            raise
+    if so_far.run < given.talk.runs:
+        workflow.continue_as_new(plan, msgspec.to_builtins(so_far))
+    found: dict[str, Any] = msgspec.to_builtins(so_far)
+    return found
+
+
+def _listen(so_far: Said, terms: Talk) -> asyncio.Future[None] | None:
+    """Take what comes; the task that does so, where there is one, is to be kept."""
+
+    @workflow.query
+    def said() -> Any:
+        return msgspec.to_builtins(so_far)
+
+    @workflow.update
+    async def add(number: int) -> int:
+        await workflow.sleep_ms(terms.gap_ms)
+        so_far.done.append(number)
+        return len(so_far.done)
+
+    @add.validator
+    def check(number: int) -> None:
+        if is_bad(number):
+            raise ValueError(f"{number} is none that is taken")
+
+    async def collect(box: workflow.Box) -> None:
+        async for number in box:
+            so_far.seen.append(number)
+
+    if terms.boxed:
+        return asyncio.ensure_future(collect(workflow.receive("number")))
+
+    @workflow.signal(name="number")
+    def take(number: int) -> None:
+        so_far.seen.append(number)
+
+    return None
+
+
+async def _say(given: Flow, terms: Talk, so_far: Said) -> None:
+    so_far.patched.append(workflow.patched("patch"))
+    so_far.marks.append(workflow.side_effect(lambda: next(_numbers)))
+    workflow.set_search_attributes({"run": so_far.run})
+    if terms.greets:
+        workflow.external(terms.greets).signal("hello", given.id)
+    is_last = so_far.run >= terms.runs
+    children = [await _child(given, child) for child in terms.children if so_far.run == 1]
+    for step in given.steps:
+        so_far.steps.append(await _outcome(_start(step)))
+        _go_on_or_end()
+        if given.nap_ms:
+            await workflow.sleep_ms(given.nap_ms)
+    for child, handle in zip(terms.children, children, strict=False):
+        if child.cancels:
+            handle.cancel()
+        if child.awaits and is_last:
+            so_far.steps.append(await _end_of(handle))
+            _go_on_or_end()
+    so_far.patched.append(workflow.patched("patch"))
+    wanted = terms.signals * so_far.run // terms.runs
+    await workflow.wait_condition(lambda: len(so_far.seen) >= wanted)
+    if is_last and terms.endless and not so_far.was_cancelled:
+        await workflow.wait_condition(lambda: False)
+
+
+async def _child(given: Flow, child: Child) -> workflow.ChildHandle[Any]:
+    plan = Flow(id=given.id, steps=child.steps)
+    handle: workflow.ChildHandle[Any] = await workflow.start_child(
+        flow, msgspec.to_builtins(plan), workflow_id=child.id or None, parent_close=child.close
+    )
+    # Not all are awaited: what becomes of the others is nobody's concern.
+    handle.add_done_callback(lambda one: one.cancelled() or one.exception())
+    return handle
+
+
+async def _end_of(handle: workflow.ChildHandle[Any]) -> str:
+    try:
+        return str(await handle)
+    except workflow.ChildFailed as problem:
+        return f"child: {problem.failure.type}"
+    except workflow.Cancelled:
+        _go_on_or_end()
+        return "child: cancelled"
+
+
+def _go_on_or_end() -> None:
+    """Where what was waited for ended well all the same, nobody has told the workflow itself."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise workflow.Cancelled
+
+
+def is_bad(number: int) -> bool:
+    """Whether the validator of updates says no to it."""
+    return number % 5 == 4
+
+
+REGISTRY = Registry([flow, talk], [plain_step, async_step])
 
 
 def step_of(payload: bytes | None) -> Step:

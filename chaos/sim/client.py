@@ -16,7 +16,9 @@ from chaos.auditor import Operation
 from chaos.sim.host import Dealer
 from chaos.sim.loop import MS_US, SECOND_US
 from chaos.sim.process import Frames, Process
-from perdure import values, wire
+from perdure import wire
+from perdure.commanding import command_of
+from perdure.core.commands import StartWorkflow
 from perdure.errors import PerdureError, Unavailable
 from perdure.outstanding import Exchange, Outstanding, Round
 from perdure.wire import AnswerBody, read_answer
@@ -178,6 +180,13 @@ class ClientProcess(Process):
             self.open.send_all_again()
 
 
+def start_digest(args: wire.StartWorkflow) -> bytes:
+    """Of what a start says, as the log has it."""
+    command = command_of(wire.MSGPACK, args)
+    assert isinstance(command, StartWorkflow)
+    return command.digest
+
+
 def _operation(role: str, call: _Call, outcome: Outcome, t0_ms: int, t1_ms: int) -> Operation:
     args = call.args
     code = outcome.code if isinstance(outcome, PerdureError) else None
@@ -186,8 +195,7 @@ def _operation(role: str, call: _Call, outcome: Outcome, t0_ms: int, t1_ms: int)
         heard = "unknown"
     digest = None
     if isinstance(args, wire.StartWorkflow):
-        payload = wire.MSGPACK.payload(args.input, "input")
-        digest = values.digest(payload, args.type, args.task_queue).hex()
+        digest = start_digest(args).hex()
     return Operation(
         client=role,
         op=type(args).__name__,

@@ -48,7 +48,8 @@ class SimDisk:
         self.synced = 0  # The newest commit whose sync has returned.
         self.newest = 0
         self.base_ms = 0  # What history adds to the boot's time.
-        self.closed: set[str] = set()  # Workflows that have ended.
+        self.closed: set[str] = set()  # Executions that have ended.
+        self.open: dict[str, None] = {}  # Those that have not.
         self.full_until_us = 0
         self._memory: MemoryStore | None = None
         self._directory: Path | None = None
@@ -102,7 +103,10 @@ class SimDisk:
         """There is a new commit; its row."""
         self.newest = change.n
         for execution in (*change.started, *change.touched):
-            if not execution.is_open:
+            if execution.is_open:
+                self.open[execution.workflow_id] = None
+            else:
+                self.open.pop(execution.workflow_id, None)
                 self.closed.add(execution.workflow_id)
         return CommitRow(
             change.n,

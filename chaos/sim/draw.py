@@ -10,6 +10,7 @@ import random
 
 from msgspec.structs import replace
 
+from chaos.sim import draw_more as more
 from chaos.sim.chance import fresh
 from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step
 from perdure.core import links
@@ -60,6 +61,8 @@ def plan_of(seed: int, *, world: str = "engine", bug: str = "") -> Plan:
     flows = _flows(fresh(seed, "workload"), knobs, SMALL_FLOWS if is_small else FLOWS)
     if is_small:
         flows = tuple(map(_short, flows))
+    elif world == "engine":
+        knobs, flows = more.drawn(seed, knobs, flows)
     faults = _faults(fresh(seed, "faults"), knobs)
     return Plan(seed=seed, knobs=knobs, flows=flows, faults=faults, bug=bug)
 

@@ -24,31 +24,53 @@ from perdure.core.commands import (
     RedriveDeadLetter,
     Refusal,
 )
+from perdure.core.decide_start import CHILD_ID_TAKEN
 from perdure.core.records import (
+    ActivityCancelRequested,
     ActivityDeadLettered,
     ActivityRedriven,
     ActivityTaskCancelled,
     ActivityTaskCompleted,
     ActivityTaskFailed,
     ActivityTaskScheduled,
+    ChildCancelRequested,
+    ChildWorkflowCompleted,
+    ChildWorkflowFailed,
     CommitBody,
+    GateSet,
     HeartbeatRecorded,
+    LeaseDetached,
     LeaseGranted,
     LeaseReleased,
+    MarkerRecorded,
     Record,
+    RetriedNow,
     RetryScheduled,
+    SearchAttributesSet,
+    SignalReceived,
+    SignalSent,
     TimerCancelled,
     TimerFired,
     TimerStarted,
+    UpdateEnded,
+    WorkflowCancelled,
+    WorkflowCancelRequested,
     WorkflowCompleted,
+    WorkflowContinuedAsNew,
+    WorkflowFailed,
+    WorkflowPaused,
+    WorkflowStarted,
     WorkflowTaskFailed,
+    WorkflowTerminated,
 )
+from perdure.core.schedule_state import ScheduleDeleted, ScheduleFired, is_schedule
 from perdure.failures import (
     HEARTBEAT_TIMEOUT,
     SCHEDULE_TO_CLOSE_TIMEOUT,
     SCHEDULE_TO_START_TIMEOUT,
     START_TO_CLOSE_TIMEOUT,
     WORKER_DIED,
+    WORKFLOW_TIMEOUT,
 )
 from perdure.values import is_reference
 
@@ -106,6 +128,38 @@ ENGINE = frozenset(
         "history ended at an I/O error",
         "new work was refused",
         "silence killed a child",
+        "a child began",
+        "a child was asked to end",
+        "a child was ended",
+        "a child's id was taken",
+        "a marker was recorded",
+        "a parent heard that its child completed",
+        "a query was answered",
+        "a queue or a type was held back or let go",
+        "a run of a schedule was skipped",
+        "a run of a schedule was started",
+        "a schedule was deleted",
+        "a schedule was triggered",
+        "a signal was received",
+        "a workflow continued as new",
+        "a workflow ended before an update was answered",
+        "a workflow ended cancelled",
+        "a workflow signalled another",
+        "a workflow was asked to end",
+        "a workflow was held back or let go",
+        "a workflow was terminated",
+        "a workflow's start was delayed",
+        "a workflow's time was over",
+        "an activity ended because it was asked to",
+        "an activity was abandoned",
+        "an activity was asked to end, and waited for",
+        "an attempt was completed by whoever had its token",
+        "an attempt was left to whoever has its token",
+        "an update was answered",
+        "an update was rejected",
+        "search attributes were set",
+        "signals moved on to the next run",
+        "something was tried at once",
     }
 )
 
@@ -201,6 +255,31 @@ class LogGoals:
             case LeaseReleased(reason=reason) if reason in _RELEASES:
                 found[_RELEASES[reason]] += 1
             case _:
+                self._between(record)
+
+    def _between(self, record: Record) -> None:
+        """What workflows and people do to each other."""
+        found = self.found
+        match record:
+            case WorkflowStarted(terms=terms) if terms is not None:
+                found["a workflow's start was delayed"] += terms.delay_ms > 0
+                found["signals moved on to the next run"] += bool(terms.signals)
+                is_child = terms.parent is not None and not is_schedule(terms.parent.workflow_id)
+                found["a child began"] += is_child
+            case UpdateEnded(rejected=rejected, failure=failure):
+                found["an update was rejected"] += rejected
+                found["an update was answered"] += failure is None
+            case ChildWorkflowFailed(failure=failure):
+                found["a child's id was taken"] += failure.type == CHILD_ID_TAKEN
+                found["a child was ended"] += failure.type != CHILD_ID_TAKEN
+            case ActivityCancelRequested(mode=mode, noop=False):
+                found[_MODES[mode]] += 1
+            case WorkflowFailed(failure=failure):
+                found["a workflow's time was over"] += failure.type == WORKFLOW_TIMEOUT
+            case ScheduleFired(outcome=outcome, why=why):
+                found[f"a run of a schedule was {outcome}"] += 1
+                found["a schedule was triggered"] += why == "trigger"
+            case _:
                 pass
 
 
@@ -230,6 +309,25 @@ _EVENTS: dict[type[Record], str] = {
     ActivityDeadLettered: "an activity was dead-lettered",
     ActivityRedriven: "a dead letter was redriven",
     HeartbeatRecorded: "a heartbeat was recorded",
+    ChildCancelRequested: "a child was asked to end",
+    ChildWorkflowCompleted: "a parent heard that its child completed",
+    GateSet: "a queue or a type was held back or let go",
+    LeaseDetached: "an attempt was left to whoever has its token",
+    MarkerRecorded: "a marker was recorded",
+    RetriedNow: "something was tried at once",
+    ScheduleDeleted: "a schedule was deleted",
+    SearchAttributesSet: "search attributes were set",
+    SignalReceived: "a signal was received",
+    SignalSent: "a workflow signalled another",
+    WorkflowCancelRequested: "a workflow was asked to end",
+    WorkflowCancelled: "a workflow ended cancelled",
+    WorkflowContinuedAsNew: "a workflow continued as new",
+    WorkflowPaused: "a workflow was held back or let go",
+    WorkflowTerminated: "a workflow was terminated",
+}
+_MODES = {
+    "wait": "an activity was asked to end, and waited for",
+    "abandon": "an activity was abandoned",
 }
 _DEATHS = {
     HEARTBEAT_TIMEOUT: "an activity died of its heartbeat",

@@ -32,10 +32,11 @@ class Submitter(ClientProcess):
 
     def _start(self, flow: Flow) -> None:
         args = wire.StartWorkflow(
-            "flow",
+            "flow" if flow.talk is None else "talk",
             flow.id,
             wire.raw_payload(values.encode(app.input_of(flow))),
             flow.request_id or f"r-{flow.id}",
+            options=_options(flow),
         )
 
         def heard(outcome: Outcome) -> None:
@@ -67,6 +68,19 @@ class Submitter(ClientProcess):
         before = self.results.setdefault(flow.id, said)
         if before != said:
             self.world.violated(8, f"{flow.id}: its result was {before} and is {said}")
+        if flow.talk is not None:
+            self.world.talker.judge(flow, outcome)
+
+
+def _options(flow: Flow) -> wire.StartOptions | None:
+    talk = flow.talk
+    if talk is None:
+        return None
+    return wire.StartOptions(
+        start_delay_ms=talk.delay_ms or None,
+        timeout_ms=talk.timeout_ms or None,
+        search_attributes={"plan": flow.id},
+    )
 
 
 class Operator(ClientProcess):

@@ -8,6 +8,7 @@ that drew it; a bare seed does not.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -50,7 +51,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `fails`: so many attempts of the first generation end badly, in the way of `how`: "error",
     "nonretryable", "hang" (never reports), "kill" (kills its worker), "late" (reports after its
-    lease), "raise_after" (fails behind its effect).
+    lease), "raise_after" (fails behind its effect), "leave" (is left to somebody with its token).
     """
 
     id: str
@@ -69,10 +70,51 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_exhausted: str = "park"
     queue: str = "default"
     priority: int = 0
+    cancellation: str = "try"
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A workflow that another starts. `awaits`: the parent waits for it; `cancels`: it asks it to
+    end; `id`: under a given id, which may be taken (empty: the default).
+    """
+
+    close: str = "terminate"
+    awaits: bool = True
+    cancels: bool = False
+    id: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What people and one workflow do to each other, and what ends it.
+
+    `signals`, numbered, each sent when the one before is acknowledged, and as many updates and
+    queries; it continues as new until there were `runs`, and then, where it is `endless`, waits for
+    what ends it: `cancel_ms` or `terminate_ms` after its start, or its `timeout_ms`. `stubborn`:
+    it swallows its cancellation. `boxed`: it takes signals from a box, not by a handler.
+    """
+
+    signals: int = 0
+    updates: int = 0
+    queries: int = 0
+    gap_ms: int = 50
+    boxed: bool = False
+    runs: int = 1
+    endless: bool = False
+    stubborn: bool = False
+    cancel_ms: int = 0
+    terminate_ms: int = 0
+    delay_ms: int = 0
+    timeout_ms: int = 0
+    greets: str = ""  # A workflow that it signals.
+    children: tuple[Child, ...] = ()
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One workflow of the workload. shape: "chain", "fan", "race", "nap"."""
+    """One workflow of the workload. shape: "chain", "fan", "race", "nap".
+
+    With `talk` it is of another type, which runs its steps in a chain and does the rest besides.
+    """
 
     id: str
     shape: str = "chain"
@@ -82,6 +124,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str = ""
     twice: bool = False  # The client submits it again later, with the same request id.
     steps: tuple[Step, ...] = ()
+    talk: Talk | None = None
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +154,9 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int] = {}  # Names of perdure.core.limits, and their values in this run.
     client_timeout_ms: int = 5_000
     strangers: int = 0
+    rules: dict[str, Any] = {}  # As `[queues]` and `[activities]` of the configuration have them.
+    pauses: int = 0  # How often an operator holds something back, and lets it go again.
+    schedules: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

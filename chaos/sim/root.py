@@ -215,9 +215,10 @@ class RootProcess(Process):
 
     def _options(self, role: str) -> dict[str, Any]:
         if role == links.HISTORY:
-            return {"dlq_after_attempts": 5}
+            return {"dlq_after_attempts": 5, "rules": self.world.plan.knobs.rules}
         if role == links.SCHEDULER:
-            return {"quarantine_max": self.world.plan.knobs.workers}
+            knobs = self.world.plan.knobs
+            return {"quarantine_max": knobs.workers, "rules": knobs.rules}
         return {}
 
     def _stop(self, child: Child) -> None:

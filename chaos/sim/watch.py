@@ -14,9 +14,13 @@ from chaos.sim.host import ActorProcess
 from chaos.sim.worker import WorkerProcess
 from perdure.core.commands import (
     AnyCommand,
+    CancelWorkflowStep,
     CompleteActivity,
     CompleteWorkflow,
+    ContinueAsNew,
+    DetachLease,
     FailActivity,
+    FailWorkflow,
     RecordHeartbeat,
 )
 from perdure.core.ids import Address, Session, unseal
@@ -25,15 +29,20 @@ from perdure.core.links import CORE_ROLES, HISTORY, SCHEDULER
 from perdure.core.records import (
     ActivityTaskCompleted,
     CommitBody,
+    Event,
     HeartbeatRecorded,
     LeaseGranted,
     Record,
+    WorkflowCancelled,
     WorkflowCompleted,
+    WorkflowContinuedAsNew,
+    WorkflowFailed,
+    WorkflowStarted,
     WorkflowTaskFailed,
     decode_event,
 )
 from perdure.core.state import Activity, moved_deadlines
-from perdure.failures import WORKER_DIED
+from perdure.failures import WORKER_DIED, WORKFLOW_TIMEOUT
 from perdure.worker.replay import Replayer
 from perdure.workflow import NonDeterminism
 
@@ -62,9 +71,7 @@ class Watch:
         """History has judged these; what follows from them is the next commit."""
         key = self._world.disk.key
         self._reported = {
-            unseal(command.token, key)
-            for command in commands
-            if isinstance(command, CompleteActivity | FailActivity | RecordHeartbeat)
+            unseal(command.token, key) for command in commands if isinstance(command, _REPORTS)
         }
 
     def committed(self, body: CommitBody) -> None:
@@ -125,8 +132,11 @@ class Watch:
         held = Counter(it.lease.session for _, it in opened if it.lease is not None)
         workers = self._workers()
         living = {worker.session_now() for worker in workers}
-        slots = self._world.plan.knobs.slots
-        is_room = any(it.is_shared and held[it.session_now()] < slots for it in workers)
+        knobs = self._world.plan.knobs
+        # What a limit holds back waits for its turn, however much room there is.
+        is_room = not knobs.rules and any(
+            it.is_shared and held[it.session_now()] < knobs.slots for it in workers
+        )
         for workflow_id, activity in opened:
             what = self._undone(activity, living, is_room=is_room)
             if what:
@@ -180,30 +190,59 @@ class Watch:
                 person.overdue()
 
     def replays(self) -> None:
-        """Every workflow that has completed comes to the very same result when it is run again."""
+        """Every execution that ended by itself comes to the very same end when it is run again."""
         reader = self._world.disk.reader()
-        for flow in self._world.plan.flows:
-            raw = reader.events(flow.id, 0, 1_000_000, 1 << 40)
+        for execution_id in sorted(self._world.disk.closed):
+            raw = reader.events(execution_id, 0, 1_000_000, 1 << 40)
+            execution = reader.execution(execution_id)
+            assert execution is not None
             events = [decode_event(one) for one in raw]
-            last = events[-1] if events else None
-            if not isinstance(last, WorkflowCompleted):
-                continue
-            replayer = Replayer(app.REGISTRY.workflows["flow"], flow.id)
-            try:
-                replayer.learn(events, last.event_id)
-                replayer.feed(events[:-1])
-                steps = replayer.take_steps()
-            except NonDeterminism as problem:
-                self._world.violated(35, f"{flow.id}: {problem}")
-                continue
-            finally:
-                replayer.close()
-            first = steps[0] if steps else None
-            if not isinstance(first, CompleteWorkflow) or first.result != last.result:
-                self._world.violated(35, f"{flow.id}: run again, it ends otherwise: {first}")
+            problem = replayed(execution_id, events, execution.consumed)
+            if problem:
+                self._world.violated(35, f"{execution_id!r}: run again, {problem}")
 
     def _workers(self) -> list[WorkerProcess]:
         return [one for one in self._world.processes if isinstance(one, WorkerProcess)]
+
+
+_REPORTS = (CompleteActivity, FailActivity, RecordHeartbeat, DetachLease)
+_ENDS: dict[type[Record], type[Any]] = {
+    WorkflowCompleted: CompleteWorkflow,
+    WorkflowFailed: FailWorkflow,
+    WorkflowCancelled: CancelWorkflowStep,
+    WorkflowContinuedAsNew: ContinueAsNew,
+}
+
+
+def replayed(execution_id: str, events: list[Event], consumed: int) -> str:
+    """What is wrong when these events are fed to the workflow's code anew; empty: nothing.
+
+    `consumed`: what the last of its workflow tasks had read. An end from outside comes behind it.
+    """
+    first = events[0]
+    assert isinstance(first, WorkflowStarted)
+    at = next((n for n, event in enumerate(events) if type(event) in _ENDS), len(events))
+    end = events[at] if at < len(events) else None
+    if isinstance(end, WorkflowFailed) and end.failure.type == WORKFLOW_TIMEOUT:
+        end = None  # Its code was not asked.
+    if end is None:
+        at = next((n for n, event in enumerate(events) if event.event_id > consumed), len(events))
+    replayer = Replayer(app.REGISTRY.workflows[first.workflow_type], execution_id)
+    try:
+        replayer.learn(events, consumed)
+        replayer.feed(events[:at])
+        steps = replayer.take_steps()
+    except NonDeterminism as problem:
+        return str(problem)
+    finally:
+        replayer.close()
+    if end is None:
+        return ""
+    step = steps[0] if steps else None
+    is_same = type(step) is _ENDS[type(end)] and all(
+        getattr(step, field, None) == getattr(end, field, None) for field in ("result", "input")
+    )
+    return "" if is_same else f"it ends otherwise: {step}"
 
 
 def _moves(process: ActorProcess) -> bool:

@@ -27,7 +27,7 @@ from perdure import values
 from perdure.core import links
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
-from perdure.failures import Failure
+from perdure.failures import CANCELLED, Failure
 from perdure.worker.asks import TO_GATEWAY
 from perdure.worker.attempts import Attempt, Done, Runner
 from perdure.worker.outcome import Outcome
@@ -48,6 +48,7 @@ class ScriptRunner(Runner):
         self._given_up: set[str] = set()
         self._running: set[str] = set()
         self._receipts: dict[str, str] = {}
+        self._done: dict[str, Done] = {}
 
     @property
     def coroutines(self) -> int:
@@ -68,6 +69,7 @@ class ScriptRunner(Runner):
         world = process.world
         world.attempt_began(task, self._running)
         self._running.add(task.token)
+        self._done[task.token] = done
         length_ms = max(1, step.ms)
         if how == "hang":
             length_ms = HANG_MS
@@ -104,6 +106,7 @@ class ScriptRunner(Runner):
 
     def _end(self, attempt: Attempt, step: Step, how: str, done: Done) -> None:
         self._running.discard(attempt.task.token)
+        self._done.pop(attempt.task.token, None)
         if self._is_over(attempt):
             return
         outcome: Outcome
@@ -115,6 +118,9 @@ class ScriptRunner(Runner):
             outcome = Failure("SimError", "as planned")
         elif how == "nonretryable":
             outcome = Failure("SimFatal", "as planned", non_retryable=True)
+        elif how == "leave":
+            outcome = None
+            self._process.world.left_open(attempt.task, self._receipts[attempt.task.token])
         else:
             outcome = values.encode(self._receipts[attempt.task.token])
         self._inbox.post(done, attempt.task.token, outcome)
@@ -128,9 +134,14 @@ class ScriptRunner(Runner):
         self._running.discard(attempt.task.token)
 
     def interrupt(self, attempt: Attempt) -> None:
-        """Its context is cancelled: an async function ends."""
-        if attempt.is_async:
-            self._given_up.add(attempt.task.token)
+        """Its context is cancelled: an async function ends, and that is its outcome."""
+        token = attempt.task.token
+        done = self._done.pop(token, None)
+        if attempt.is_async and done is not None:
+            self._given_up.add(token)
+            self._running.discard(token)
+            self._process.world.goal("an activity ended because it was asked to")
+            self._inbox.post(done, token, Failure(CANCELLED, "it was asked to end"))
 
 
 class WorkerProcess(Process):

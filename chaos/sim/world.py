@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.auditor import Auditor, Violation
-from chaos.sim import checks
+from chaos.sim import app, checks
 from chaos.sim.chance import Chance
 from chaos.sim.disk import SimDisk
 from chaos.sim.goals import LogGoals
 from chaos.sim.host import Dealer, SimDoor
+from chaos.sim.keepers import Holder, Planner
 from chaos.sim.loop import MS_US, Loop
 from chaos.sim.net import Net
 from chaos.sim.people import Operator, Poller, Submitter
@@ -23,6 +24,7 @@ from chaos.sim.result import Result
 from chaos.sim.root import RootProcess
 from chaos.sim.sink import Sink
 from chaos.sim.strangers import Stranger
+from chaos.sim.talkers import Finisher, Patient, Talker
 from chaos.sim.watch import Watch
 from chaos.sim.worker import WorkerProcess
 from perdure.core.boot import Boot
@@ -77,7 +79,10 @@ class World:
         self.net = Net(self)
         self.disk = SimDisk(self)
         self.sink = Sink(self)
+        app.begin()
         self.people: list[Any] = []
+        self.talker = Talker(self, [flow for flow in plan.flows if flow.talk is not None])
+        self.finisher = Finisher(self)
         self.root: RootProcess
 
     # --- the run ------------------------------------------------------------------------
@@ -95,9 +100,8 @@ class World:
         if not self.violations:
             done = self.loop.run(bound_us, self._is_done)
             if not done and not self.violations:
-                open_flows = [flow.id for flow in self.plan.flows if not self._is_closed(flow.id)]
                 self.violated(
-                    37, f"not ended {knobs.heal_ms} ms after the last fault: {open_flows}"
+                    37, f"not ended {knobs.heal_ms} ms after the last fault: {self._unended()}"
                 )
         if not self.violations:
             self.loop.run(self.loop.now_us + SETTLE_MS * MS_US, self._is_broken)
@@ -118,6 +122,7 @@ class World:
             flows = [flow for flow in self.plan.flows if flow.client == number]
             self.people.append(Submitter(self, f"client-{number}", flows))
         self.people.append(Operator(self))
+        self.people += [self.talker, self.finisher, Holder(self), Planner(self)]
         self.people += [Stranger(self) for _ in range(knobs.strangers)]
         self.people += [Poller(self, number) for number in range(knobs.pollers)]
         for number in range(knobs.external_workers):
@@ -154,8 +159,17 @@ class World:
     def _is_closed(self, workflow_id: str) -> bool:
         return workflow_id in self.disk.closed
 
+    def _unended(self) -> list[str]:
+        flows = [flow.id for flow in self.plan.flows if not self._is_closed(flow.id)]
+        people = [one.role for one in self.people if isinstance(one, Patient) and not one.is_done]
+        return [*dict.fromkeys([*flows, *self.disk.open, *people])]
+
     def _is_done(self) -> bool:
-        return self._is_broken() or all(self._is_closed(flow.id) for flow in self.plan.flows)
+        return self._is_broken() or (
+            all(self._is_closed(flow.id) for flow in self.plan.flows)
+            and not self.disk.open
+            and all(person.is_done for person in self.people if isinstance(person, Patient))
+        )
 
     def _look(self) -> None:
         checks.projections(self)
@@ -231,6 +245,10 @@ class World:
     def mark(self, role: str, what: str) -> None:
         """Something has happened to one process; kept for the diagram."""
         self.recent.append((self.loop.now_us, role, "", [what.encode()]))
+
+    def left_open(self, task: ActivityTask, receipt: str) -> None:
+        """An attempt was left to whoever has its token."""
+        self.finisher.left_open(task, receipt)
 
     def attempt_began(self, task: ActivityTask, running: set[str]) -> None:
         """A worker has begun an attempt; `running` are the tokens that it runs already."""

@@ -67,7 +67,9 @@ class Lending:
 
     def _tell(self, seat: Seat) -> bool:
         up_to = seat.lent_used if seat.recalls else seat.lent_used + seat.lent
-        types = tuple(kind for kind in seat.workflow_types if (True, kind) not in seat.refused)
+        # Sorted: what is said must not depend on how Python orders a set.
+        known = sorted(seat.workflow_types)
+        types = tuple(kind for kind in known if (True, kind) not in seat.refused)
         return self._say(seat, Lend(seat.session, "", seat.queues, types, up_to, seat.lent_used))
 
     def say_again(self, seat: Seat) -> None:
