@@ -206,7 +206,8 @@ def _waits(look: Look, work: Work) -> Why:
         return why._replace(reason=reason, more=(*why.more, ("activity_id", name)))
     if execution.timers:
         at_ms = min(execution.timers.values())
-        return Why("timer", "it waits for a timer", "the timer fires", at_ms)
+        reason = "it waits for a timer; a signal or an update may wake it before"
+        return Why("timer", reason, "the timer fires", at_ms)
     more = execution.more
     if more is not None and more.children:
         names = ", ".join(map(repr, sorted(more.children)[:3]))
