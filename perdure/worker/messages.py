@@ -36,7 +36,7 @@ class Messages:
         self._queues: dict[str, asyncio.Queue[tuple[int, records.Payload | None]]] = {}
         self._boxed: set[str] = set()
         self._signals: dict[str, tuple[Callable[..., Any], contextvars.Context]] = {}
-        self._queries: dict[str, Callable[..., Any]] = {}
+        self._queries: dict[str, tuple[Callable[..., Any], contextvars.Context]] = {}
         self._updates: dict[str, tuple[Update, contextvars.Context]] = {}
         self._count = 0
         # Given to a handler that has not begun yet.
@@ -55,7 +55,7 @@ class Messages:
 
     def handle_query(self, name: str, function: Callable[..., Any]) -> None:
         """Have `function` answer the queries of that name."""
-        self._queries[name] = function
+        self._queries[name] = (function, contextvars.copy_context())
 
     def handle_update(self, name: str, update: Update) -> None:
         """Have `update` do the updates of that name."""
@@ -134,13 +134,14 @@ class Messages:
     # --- queries ------------------------------------------------------------------
     def query(self, name: str, payload: records.Payload | None) -> records.Payload:
         """What the handler answers; see Replayer.query, which has the loop run."""
-        function = self._queries.get(name)
-        if function is None:
+        found = self._queries.get(name)
+        if found is None:
             known = ", ".join(sorted(self._queries)) or "none"
             raise NotFound(f"the workflow has no query {name!r}; it has: {known}")
+        function, context = found
         args, kwargs = values.bind_input(function, payload)
         try:
-            return values.encode_result(function(*args, **kwargs))
+            return values.encode_result(context.copy().run(function, *args, **kwargs))
         except InvalidArgument:
             raise
         except (Exception, Evicted) as problem:

@@ -12,6 +12,7 @@ from perdure import values
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
 from perdure.workflow.runtime import runtime, seconds
+from perdure.workflow.speaking import logger
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -130,9 +131,12 @@ def _name_of(function: Callable[..., Any], name: str | None) -> str:
 class Box:
     """The signals of one name, taken one by one in their order."""
 
-    def __init__(self, name: str, queue: asyncio.Queue[tuple[int, bytes | None]]) -> None:
+    def __init__(
+        self, name: str, queue: asyncio.Queue[tuple[int, bytes | None]], type: Any = Any
+    ) -> None:
         self.name = name
         self._queue = queue
+        self._type = type
 
     def __len__(self) -> int:
         """How many wait."""
@@ -141,14 +145,24 @@ class Box:
     async def get(self, timeout_ms: int | None = None) -> Any:
         """The next signal's argument, waited for. TimeoutError after `timeout_ms`.
 
-        Plain data: the argument where there is one, a list of several, an object of those that
-        were named, None where there is none.
+        Plain data, or what `receive` was told: the argument where there is one, a list of several,
+        an object of those that were named, None where there is none.
         """
         delay = None if timeout_ms is None else seconds("timeout_ms", timeout_ms)
-        if delay is None or not self._queue.empty():
-            return _argument(await self._queue.get())
+        if delay is None or (self._type is Any and not self._queue.empty()):
+            return await self._next()
         async with asyncio.timeout(delay):
-            return _argument(await self._queue.get())
+            return await self._next()
+
+    async def _next(self) -> Any:
+        while True:
+            value = _argument(await self._queue.get())
+            if self._type is Any:
+                return value
+            try:
+                return values.decode(values.encode(value), self._type)
+            except InvalidArgument as problem:  # No client can break a workflow.
+                logger.error("a signal %r was dropped: %s", self.name, problem.message)
 
     def __aiter__(self) -> Box:
         return self
@@ -164,13 +178,14 @@ def _argument(taken: tuple[int, bytes | None]) -> Any:
     return value
 
 
-def receive(name: str) -> Box:
+def receive(name: str, type: Any = Any) -> Box:
     """The signals of that name, for `await box.get()` and `async for`; those that came before too.
 
-    A name has one box, however often it is asked for, and then no handler (InvalidArgument).
+    `type`: what their argument is converted to; one that does not fit is logged and dropped. A name
+    has one box, however often it is asked for, and then no handler (InvalidArgument).
     """
     check_name("name", name)
-    return Box(name, runtime("receive").messages.box(name))
+    return Box(name, runtime("receive").messages.box(name), type)
 
 
 def all_handlers_finished() -> bool:
