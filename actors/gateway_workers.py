@@ -33,6 +33,7 @@ from perdure.core.links import (
     ToWorker,
     WorkerBye,
     WorkerHello,
+    WorkerRefused,
     WorkerWelcome,
     pack,
     pack_session,
@@ -166,6 +167,12 @@ class Workers:
             self._mailbox.log.warning(
                 LogName.PEER_REFUSED, sender=hello.worker_id, version=hello.version
             )
+            text = (
+                f"worker {hello.worker_id} speaks protocol {hello.version}, this node"
+                f" {limits.PROTOCOL_VERSION}: have both run the same version of perdure"
+            )
+            refused = WorkerRefused(limits.PROTOCOL_VERSION, text)
+            self._door.send(identity, pack([refused]))
             return
         known = self._known(hello)
         if known is not None:
@@ -295,6 +302,7 @@ class Workers:
                     "worker_id": hello.worker_id,
                     "pid": hello.pid,
                     "local": is_local,
+                    "build": hello.build or None,
                     "queues": hello.queues,
                     "workflow_types": hello.workflow_types,
                     "activity_types": hello.activity_types,

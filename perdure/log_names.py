@@ -27,6 +27,9 @@ class LogName(StrEnum):
     CHILD_SILENT = "child.silent"  # It does not answer, and is killed for it.
     CHILD_LATE = "child.late"  # It does not become ready, and is killed for it.
     CHILD_KILLED = "child.killed"  # It did not stop in its time.
+    RELOAD_BEGUN = "reload.begun"  # One after the other is replaced.
+    RELOAD_DONE = "reload.done"
+    RELOAD_FAILED = "reload.failed"
     CONTROL_UNREADABLE = "control.unreadable"
     CONTROL_UNROUTABLE = "control.unroutable"
 

@@ -6,6 +6,8 @@ For tools beside a node, not inside it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from perdure.errors import Unavailable
 
 NODE_FILE = "node.json"
 PS = b"PS"
+RELOAD = b"RELOAD "
+LAST_STEPS = frozenset({"done", "failed", "look"})
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -55,6 +59,32 @@ def ps(node: str | os.PathLike[str], timeout_ms: int = 5_000) -> dict[str, Any]:
     `node` is a data directory or the root's own endpoint (`NodeInfo.root`). Raises Unavailable
     where no root answers within `timeout_ms`.
     """
+    with _asked(node, PS, timeout_ms) as answer:
+        tree: dict[str, Any] = answer()
+        return tree
+
+
+def reload(
+    node: str | os.PathLike[str], order: dict[str, Any], timeout_ms: int = 5_000
+) -> Iterator[dict[str, Any]]:
+    """Have the root replace children (supervisors.reload.ReloadOrder); each step as it comes.
+
+    The last one is of the event "done", "failed" or "look". Raises Unavailable where nothing is
+    heard for `timeout_ms`.
+    """
+    with _asked(node, RELOAD + msgspec.json.encode(order), timeout_ms) as answer:
+        while True:
+            step: dict[str, Any] = answer()
+            yield step
+            if step["event"] in LAST_STEPS:
+                return
+
+
+@contextmanager
+def _asked(
+    node: str | os.PathLike[str], words: bytes, timeout_ms: int
+) -> Iterator[Callable[[], Any]]:
+    """What gives the root's answers to these words, one after the other."""
     endpoint = os.fspath(node)
     if "://" not in endpoint:
         info = read_node(endpoint)
@@ -68,18 +98,17 @@ def ps(node: str | os.PathLike[str], timeout_ms: int = 5_000) -> dict[str, Any]:
     try:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 10)
-        socket.setsockopt(zmq.RCVHWM, 10)
+        socket.setsockopt(zmq.RCVHWM, 1_000)
         socket.setsockopt(zmq.MAXMSGSIZE, ANSWER_BYTES_MAX)
         socket.setsockopt(zmq.HANDSHAKE_IVL, timeout_ms)
         socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
         socket.setsockopt(zmq.SNDTIMEO, timeout_ms)
         try:
             socket.connect(endpoint)
-            socket.send(PS)
-            tree: dict[str, Any] = msgspec.json.decode(socket.recv())
+            socket.send(words)
+            yield lambda: msgspec.json.decode(socket.recv())
         except zmq.ZMQError as error:
             raise Unavailable(f"no root answers at {endpoint}: {error}") from error
-        return tree
     finally:
         socket.close(0)
         context.term()

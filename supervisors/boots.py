@@ -38,6 +38,9 @@ class Boots:
         self.root_endpoint = f"ipc://{run_dir}/root"
         self._doors = doors(run_dir)
         self.grace_ms = config.grace_ms
+        self.cwd = os.path.abspath(config.cwd)
+        # What workers that are started from now on load, and what that is called.
+        self.application: tuple[tuple[str, ...], str] = (config.apps, config.build)
 
     def make(self, spec: ChildSpec, session: Session | None) -> Boot:
         """The Boot of a new life of this child; `session` is a worker's."""
@@ -67,8 +70,9 @@ class Boots:
         config = self._config
         if spec.kind is Kind.WORKER and session is not None:
             return {
-                "apps": config.apps,
-                "cwd": os.path.abspath(config.cwd),
+                "apps": self.application[0],
+                "build": self.application[1],
+                "cwd": self.cwd,
                 "slots": 1 if spec.on_demand else config.slots,
                 "queues": config.queues,
                 "ordinal": session.ordinal,

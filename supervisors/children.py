@@ -41,6 +41,7 @@ class Child:
     has_said_hello: bool = False
     started_wall_ms: int = 0
     ready_at_ms: int | None = None
+    build: str = ""  # Of the application that a worker has loaded.
     liveness: Liveness | None = None
     beginning: Liveness | None = None  # Counts the time that it takes to become ready.
     is_late: bool = False
@@ -58,6 +59,7 @@ class Child:
         self.session = None
         self.has_said_hello = False
         self.ready_at_ms = None
+        self.build = ""
         self.liveness = None
         self.beginning = None
         self.is_late = False
@@ -106,6 +108,7 @@ def describe(
             "restarts": child.restarts,
             "started_ms": None if handle is None else child.started_wall_ms,
             "rss_bytes": None if handle is None else handle.rss_bytes(),
+            **({"build": child.build} if child.build else {}),
             "children": [
                 {**_remote("outbox", where, []), "state": state, "reason": why or None}
                 for where, state, why in child.outboxes

@@ -34,7 +34,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
     workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
     work; `bounds`: how much one workflow may have; `rules`: the operator's, of queues and types.
-    `outboxes`: where outboxes to be drained are, as perdure.outbox.places has them.
+    `build`: what the application is called; empty: by what its files hold. `outboxes`: where
+    outboxes to be drained are, as perdure.outbox.places has them.
     """
 
     data_dir: str = ".perdure"
@@ -54,6 +55,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     rules: Rules = NO_RULES
     outboxes: tuple[str, ...] = ()
+    build: str = ""
 
 
 def check_config(config: NodeConfig) -> None:

@@ -1,7 +1,7 @@
 """The root's socket: the control link with its children, and `ps` for anybody of the same user.
 
 A child sends [head][body] or, over a DEALER, [body] alone; it is answered in the form that it used.
-`ps` is a single frame, answered with JSON.
+`ps` is a single frame, answered with JSON; `reload` is one, too, and answered step by step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zmq
 
 from perdure.core import links
 from perdure.log_names import LogName
-from perdure.node_client import PS
+from perdure.node_client import PS, RELOAD
 
 HIGH_WATER = 1_000
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -27,6 +27,16 @@ class PsRequest(msgspec.Struct, frozen=True):
     """Somebody asks for the tree; `envelope` leads back."""
 
     envelope: tuple[bytes, ...]
+
+
+class ReloadRequest(msgspec.Struct, frozen=True):
+    """Somebody asks for a rolling restart; `order` is JSON, `envelope` leads back."""
+
+    envelope: tuple[bytes, ...]
+    order: bytes
+
+
+Heard = links.ToRoot | PsRequest | ReloadRequest
 
 
 class Control:
@@ -46,7 +56,7 @@ class Control:
         self.socket.bind(endpoint)
         self._bare: set[bytes] = set()  # Peers that send no head.
 
-    def receive(self) -> Iterator[tuple[str, links.ToRoot | PsRequest]]:
+    def receive(self) -> Iterator[tuple[str, Heard]]:
         """Everything that lies in the socket: (sender's routing id, message)."""
         while True:
             try:
@@ -55,10 +65,13 @@ class Control:
                 return
             yield from self._parse(frames)
 
-    def _parse(self, frames: list[bytes]) -> Iterator[tuple[str, links.ToRoot | PsRequest]]:
+    def _parse(self, frames: list[bytes]) -> Iterator[tuple[str, Heard]]:
         identity, body = frames[0], frames[-1]
         if body == PS:
             yield "", PsRequest(tuple(frames[:-1]))
+            return
+        if body.startswith(RELOAD):
+            yield "", ReloadRequest(tuple(frames[:-1]), body.removeprefix(RELOAD))
             return
         if len(frames) == 2:
             self._bare.add(identity)
@@ -83,6 +96,10 @@ class Control:
     def answer(self, request: PsRequest, tree: dict[str, Any]) -> None:
         """The answer to `ps`."""
         self._send([*request.envelope, msgspec.json.encode(tree)])
+
+    def answer_reload(self, request: ReloadRequest, step: dict[str, Any]) -> None:
+        """One step of a rolling restart."""
+        self._send([*request.envelope, msgspec.json.encode(step)])
 
     def _send(self, frames: list[bytes]) -> bool:
         try:

@@ -23,12 +23,13 @@ from supervisors.boots import Boots
 from supervisors.child_spec import Kind, SupervisorSpec, processes
 from supervisors.children import Child, State, describe
 from supervisors.config import EXIT_ESCALATED, NodeConfig
-from supervisors.control import Control, PsRequest
+from supervisors.control import Control, PsRequest, ReloadRequest
 from supervisors.liveness import PING_MS, Liveness
 from supervisors.news import News
 from supervisors.node_files import NodeFiles
 from supervisors.processes import Launcher, StartFailed
 from supervisors.quarantine import QuarantinePool
+from supervisors.reload import Reload
 from supervisors.sessions import LocalSessions
 from supervisors.signals import Signals
 from supervisors.storage import EXIT_COMMIT_FAILED, FAILED_TWICE, StorageFailures, drop_cached_pages
@@ -86,6 +87,9 @@ class Node:
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._timers = Timers()
+        self._reload = Reload(
+            self._children, self._control, self._boots, self._log, self._stop, self._start
+        )
         self._news = News(self._children, self._control, LocalSessions(name), self._timers)
         self._storage = StorageFailures()
         on_demand = [spec.id for spec in processes(tree) if spec.on_demand]
@@ -264,6 +268,7 @@ class Node:
             ready_at_ms=child.ready_at_ms,
             at_ms=boottime_ms(),
             was_late=child.is_late,
+            was_asked=self._reload.ended(child),
         )
         self._control.forget(child.incarnation)
         inbox = child.endpoint.removeprefix("ipc://")
@@ -291,6 +296,8 @@ class Node:
                         started_wall_ms=self._started_wall_ms,
                     )
                     self._control.answer(message, tree)
+                case ReloadRequest():
+                    self._reload.asked(message, is_running=self._state is State.RUNNING)
                 case links.SessionDone(session=session):
                     self._news.session_done(session)
                 case links.RemoteWorkers() | links.Outboxes():
@@ -301,8 +308,8 @@ class Node:
                     self._on_quarantine(sender, message)
                 case links.ChildHello():
                     self._on_hello(sender, message)
-                case links.ChildReady(role=role, incarnation=incarnation):
-                    self._on_ready(role, incarnation)
+                case links.ChildReady(role=role, incarnation=incarnation, build=build):
+                    self._on_ready(role, incarnation, build)
                 case links.ChildFailed():
                     self._on_failed(message)
 
@@ -329,17 +336,18 @@ class Node:
         reached(CrashPoint.SUPERVISOR_CHILD_HEARD_NOT_TOLD)
         self._news.greet(child)
 
-    def _on_ready(self, role: str, incarnation: str) -> None:
+    def _on_ready(self, role: str, incarnation: str, build: str) -> None:
         child = self._current(role, incarnation)
         if child is None or child.ready_at_ms is not None:
             return
         now_ms = boottime_ms()
-        child.ready_at_ms = now_ms
+        child.ready_at_ms, child.build = now_ms, build
         if child.state is State.STARTING:
             child.state = State.RUNNING
         if child.spec.silence_ms is not None:
             child.liveness = Liveness(limit_ms=child.spec.silence_ms, now_ms=now_ms)
         self._log.info(LogName.CHILD_READY, child=role, incarnation=incarnation)
+        self._reload.ready(child)
         if self._state is State.STARTING and all(
             each.ready_at_ms is not None or each.spec.on_demand for each in self._children.values()
         ):
@@ -358,6 +366,7 @@ class Node:
             exit_code=failed.exit_code,
             message=failed.message,
         )
+        self._reload.said(failed.role, failed.message)
         if child.spec.kind is Kind.WORKER and self._state is State.RUNNING:
             return  # The node has served with this application before: it is restarted ever slower.
         self._shut_down(failed.exit_code or EXIT_ESCALATED, failed.message)
@@ -396,6 +405,7 @@ class Node:
         if self._state is State.STOPPING:
             return
         self._state = State.STOPPING
+        self._reload.given_up("the node stops")
         self._exit_code, self._reason = exit_code, reason
         reached(CrashPoint.SUPERVISOR_STOP_BEGUN)
         self._log.info(LogName.NODE_STOPPING, exit_code=exit_code, reason=reason)

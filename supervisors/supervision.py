@@ -54,7 +54,8 @@ Action = Start | Stop | GiveUp | Done
 class Exit:
     """A child has ended. `exit_code` None: unknown; `ready_at_ms` None: it never was ready.
 
-    `was_late`: it was killed because it did not become ready in its time.
+    `was_late`: it was killed because it did not become ready in its time. `was_asked`: it was to
+    end, so that another takes its place; that is no crash.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Exit:
     ready_at_ms: int | None
     at_ms: int
     was_late: bool = False
+    was_asked: bool = False
 
 
 class Supervision:
@@ -134,6 +136,10 @@ class Supervision:
             return []
         if exit.id in self._on_demand - self._wanted:
             return []
+        if exit.was_asked:
+            self._crashes[exit.id] = 0
+            self._up.add(exit.id)
+            return [Start(exit.id, is_restart=True)]
         again_unready = exit.id in self._never_ready
         if exit.ready_at_ms is None:
             self._never_ready.add(exit.id)

@@ -19,6 +19,7 @@ from perdure.cli import (
     outbox,
     output,
     policy,
+    reload,
     replay,
     schedule,
     store,
@@ -61,6 +62,7 @@ app.add_typer(outbox.app, name="outbox")
 app.add_typer(drill.app, name="drill")
 verify.add_to(app)
 replay.add_to(app)
+reload.add_to(app)
 app.add_typer(policy.app, name="policy")
 wf.app.add_typer(dlq.app, name="dlq")
 

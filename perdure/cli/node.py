@@ -72,6 +72,16 @@ GraceMs = Annotated[
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")]
 
 
+Build = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What this build of the application is called; else by what its files hold.",
+        show_default=False,
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Adds the commands of this noun."""
     app.command(
@@ -92,6 +102,7 @@ def up(
     outbox: Outboxes = None,
     grace_ms: GraceMs = GRACE_MS_DEFAULT,
     seed: Seed = None,
+    build: Build = "",
 ) -> None:
     """Run a node in the foreground.
 
@@ -133,6 +144,7 @@ def up(
         outboxes=tuple(outbox or settings.outbox.urls()),
         seed=seed,
         grace_ms=grace_ms,
+        build=build,
     )
     raise typer.Exit(run_node(made))
 
@@ -162,7 +174,7 @@ def ps(
     from perdure import node_client
 
     where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
-    asked = _root_of(where) if where else data
+    asked = root_of(where) if where else data
     hint = f"no node answers at {where or data}: start one with `perdure up`"
     with output.reported(no_node=hint):
         tree = node_client.ps(asked, max(1, int(timeout * 1_000)))
@@ -173,7 +185,7 @@ def ps(
 
     now_ms = wall_ms()
     rows = list(_rows(tree, now_ms, 0))
-    columns = ("NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY")
+    columns = ("NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY", "BUILD")
     output.show(output.table(columns, rows, right=("PID", "RESTARTS", "UP", "MEMORY")))
     for line in _pauses(where, data):
         output.say(line)
@@ -243,7 +255,7 @@ def _aside_view(row: Any) -> dict[str, Any]:
     }
 
 
-def _root_of(endpoint: str) -> str:
+def root_of(endpoint: str) -> str:
     """The root's own endpoint, which lies beside the node's public one."""
     folder, slash, name = endpoint.rpartition("/")
     if not endpoint.startswith("ipc://") or not slash or name not in ("public", "root"):
@@ -270,6 +282,7 @@ def _rows(tree: dict[str, Any], now_ms: int, depth: int) -> Sequence[tuple[Any, 
             tree.get("restarts", 0),
             output.duration(now_ms - started_ms) if started_ms else "-",
             output.size(tree.get("rss_bytes")),
+            tree.get("build") or "-",
         )
     ]
     for child in tree.get("children") or []:

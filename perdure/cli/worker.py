@@ -46,6 +46,14 @@ def worker(
     grace_ms: Annotated[
         int, typer.Option(min=0, metavar="MS", help="What it gets to finish at a stop.")
     ] = GRACE_MS_DEFAULT,
+    build: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What this build of the application is called; else by what its files hold.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Run a worker in the foreground, for a node on this machine. Ctrl-C stops it in order.
 
@@ -73,6 +81,7 @@ def worker(
             grace_ms=grace_ms,
             log_json=not sys.stderr.isatty(),
             stopping=stopping,
+            build=build,
         )
     raise typer.Exit(code)
 

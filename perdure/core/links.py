@@ -319,6 +319,14 @@ class WorkerHello(Message, frozen=True, tag=40):
     queues: tuple[str, ...] = ()
     activity_types: tuple[str, ...] = ()
     workflow_types: tuple[str, ...] = ()
+    build: str = ""  # Of its application (perdure.worker.build).
+
+
+class WorkerRefused(Message, frozen=True, tag=48):
+    """The gateway can't work with the worker, now or ever: it speaks protocol `version`."""
+
+    version: int
+    message: str
 
 
 class WorkerWelcome(Message, frozen=True, tag=41):
@@ -396,6 +404,7 @@ ToScheduler = Sync | Direct | Poll | Unpoll | Sessions
 ToLeaseKeeper = Sync | Heartbeat | Sessions | Echo
 ToWorker = (
     WorkerWelcome
+    | WorkerRefused
     | HistoryChanged
     | Page
     | Answer

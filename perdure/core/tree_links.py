@@ -27,11 +27,12 @@ class ChildHello(Message, frozen=True, tag=70):
 class ChildReady(Message, frozen=True, tag=71):
     """The child serves.
 
-    For a worker: its application is loaded and its session known to the gateway.
+    For a worker: its application (`build`) is loaded and its session known to the gateway.
     """
 
     role: str
     incarnation: str
+    build: str = ""
 
 
 class ChildFailed(Message, frozen=True, tag=72):

@@ -23,6 +23,7 @@ from perdure.crash_points import CrashPoint, reached
 from perdure.errors import InvalidArgument
 from perdure.log_names import LogName
 from perdure.worker import guard
+from perdure.worker.build import build_of
 from perdure.worker.locator import Locator
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
@@ -95,6 +96,7 @@ def main(boot: Boot) -> None:
         queues=tuple(options.get("queues", QUEUES_DEFAULT)),
         quarantine=options.get("quarantine", False),
         apps=tuple(options.get("apps", ())),
+        build=options.get("build") or build_of(options.get("cwd", "."), options.get("apps", ())),
     )
     _tune()
     inbox = Inbox()
@@ -103,7 +105,7 @@ def main(boot: Boot) -> None:
     if not config.quarantine:
         worker.connect_directly(context, boot.incarnation)
     is_quiet = worker.run()
-    code = EXIT_WORN_OUT if worker.is_worn_out else 0
+    code = _code_of(worker)
     worker.close()
     context.term()
     if code or not (is_quiet and _only_daemons()):
@@ -121,6 +123,7 @@ def run_external(
     grace_ms: int = GRACE_MS_DEFAULT,
     log_json: bool = True,
     stopping: Stopping | None = None,
+    build: str = "",
 ) -> int:
     """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.
 
@@ -128,7 +131,8 @@ def run_external(
     signal ends the process at once. InvalidArgument where an application can't be loaded,
     Unavailable where no node answers. Where PYTHONHASHSEED is not 0 the process executes itself
     again with that, so that sets of texts have one order in every worker. `stopping`: where the
-    caller minds the signals already.
+    caller minds the signals already. `build`: what the application is called; by default it is
+    named by what its files hold.
     """
     stopping = stopping or Stopping()
     if os.environ.get(HASH_SEED) != "0":
@@ -150,6 +154,7 @@ def run_external(
         slots=slots,
         queues=tuple(queues) or QUEUES_DEFAULT,
         apps=tuple(apps),
+        build=build or build_of(cwd, apps),
     )
     _tune()
     inbox = Inbox()
@@ -157,7 +162,9 @@ def run_external(
     worker = Worker(config, gateway, inbox, locator=Locator(client.worker_endpoint, inbox))
     stopping.attach(lambda: inbox.post(worker.stop, grace_ms))
     is_quiet = worker.run()
-    code = EXIT_WORN_OUT if worker.is_worn_out else 0
+    code = _code_of(worker)
+    if worker.refusal:
+        sys.stderr.write(f"perdure: {worker.refusal}\n")
     worker.close()
     client.close()
     context.term()
@@ -175,6 +182,7 @@ def _config(
     slots: int,
     queues: tuple[str, ...],
     apps: tuple[str, ...],
+    build: str,
     quarantine: bool = False,
 ) -> Config:
     return Config(
@@ -189,7 +197,14 @@ def _config(
         workflows=found.workflows,
         quarantine=quarantine,
         apps=apps,
+        build=build,
     )
+
+
+def _code_of(worker: Worker) -> int:
+    if worker.refusal:
+        return EXIT_BAD_INPUT
+    return EXIT_WORN_OUT if worker.is_worn_out else 0
 
 
 def _tune() -> None:

@@ -8,16 +8,14 @@ holds; the node works out what got lost on the way. Nothing is waited for except
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
-import msgspec
 import zmq
 
-from perdure import activity, logs, workflow
+from perdure import logs
 from perdure.clock import boottime_ms
 from perdure.core import limits, links
-from perdure.core.ids import Session
 from perdure.core.stalls import Stalls
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.log_names import LogName
@@ -28,6 +26,7 @@ from perdure.worker.direct import DirectLinks
 from perdure.worker.locator import Locator
 from perdure.worker.queries import Queries
 from perdure.worker.relay import Parting, Relay
+from perdure.worker.session_config import Config as Config
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 from perdure.worker.workflows import Workflows
 
@@ -39,22 +38,6 @@ WORKFLOW_SLOTS = 500
 # The supervisor allows a worker its grace and 500 ms more.
 GOODBYE_MS = 250
 WORN_OUT_GRACE_MS = 5_000
-
-
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this worker is and what it runs."""
-
-    worker_id: str
-    node: str
-    pid: int
-    pid_started: float
-    session: Session | None
-    slots: int
-    queues: tuple[str, ...]
-    activities: Mapping[str, activity.Definition]
-    workflows: Mapping[str, workflow.Definition]
-    apps: tuple[str, ...] = ()  # The modules, for children that import them anew.
-    quarantine: bool = False  # It runs one task at a time, of those that may end it.
 
 
 class Waiting(Protocol):
@@ -111,6 +94,7 @@ class Worker:
             config.workflows, self.workflows.replays.submit, self._asks, gateway
         )
         self._stalls = Stalls()
+        self.refusal = ""  # Why the node will not have it.
         self.is_worn_out = False  # It ends because too many of its threads are stuck.
         self.activities = Activities(
             self._runner, config.slots, self._asks, gateway, self.workflows
@@ -295,7 +279,7 @@ class Worker:
                 if not order.is_greeted:
                     self._control.hello()
                 if self._ready and not order.is_ready:
-                    self._control.ready()
+                    self._control.ready(self._config.build)
                 self._control.say(links.Pong(order.n, self._heard_peers))
             case links.Stop(grace_ms):
                 self.stop(grace_ms, now_ms)
@@ -331,8 +315,8 @@ class Worker:
                 self.workflows.drop(message.workflow_id)
             case links.Backlog(waits):
                 self.workflows.hiring.backlog = waits
-            case links.WorkerWelcome():
-                self._welcome(message, now_ms)
+            case links.WorkerWelcome() | links.WorkerRefused():
+                self._greeted(message, now_ms)
             case links.HistoryChanged():
                 self.activities.base_ms = message.base_ms
                 self._history_is(message.history)
@@ -349,21 +333,16 @@ class Worker:
             self._newest = commit
 
     def _say_hello(self, now_ms: int) -> None:
-        config = self._config
-        self._gateway.hello(
-            links.WorkerHello(
-                config.worker_id,
-                config.pid,
-                config.pid_started,
-                config.node,
-                limits.PROTOCOL_VERSION,
-                config.session,
-                config.queues,
-                tuple(config.activities),
-                tuple(config.workflows),
-            )
-        )
+        self._gateway.hello(self._config.hello())
         self._hello_at_ms = now_ms + HELLO_AGAIN_MS
+
+    def _greeted(self, message: links.WorkerWelcome | links.WorkerRefused, now_ms: int) -> None:
+        if isinstance(message, links.WorkerWelcome):
+            self._welcome(message, now_ms)
+            return
+        self.refusal = message.message  # There is nothing to do here, and there will not be.
+        logs.logger().error(LogName.PEER_REFUSED, version=message.version, message=message.message)
+        self.stop(0, now_ms)
 
     def _welcome(self, message: links.WorkerWelcome, now_ms: int) -> None:
         self._hello_at_ms = None
@@ -381,7 +360,7 @@ class Worker:
             self._ready = True
             logs.logger().info(LogName.WORKER_READY, worker=self._config.worker_id)
             if self._control is not None:
-                self._control.ready()
+                self._control.ready(self._config.build)
 
     def _seek(self, now_ms: int) -> None:
         assert self._locator is not None

@@ -251,9 +251,9 @@ class ControlLink:
         """This child exists."""
         self.say(links.ChildHello(self._boot.role, self._boot.incarnation, os.getpid(), ""))
 
-    def ready(self) -> None:
-        """This child serves."""
-        self.say(links.ChildReady(self._boot.role, self._boot.incarnation))
+    def ready(self, build: str = "") -> None:
+        """This child serves, an application of that build."""
+        self.say(links.ChildReady(self._boot.role, self._boot.incarnation, build))
 
     def failed(self, exit_code: int, message: str) -> None:
         """This child can't begin, and would not the next time."""

@@ -193,7 +193,8 @@ def test_ps_shows_the_tree_even_while_the_gateway_is_dead(perdure, node):
     os.kill(nodes["gateway"]["pid"], signal.SIGKILL)
     assert perdure("ps", "--json")[0] == 0
     readable = until(lambda: perdure("ps")[1])
-    assert readable.splitlines()[0].split() == ["NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY"]
+    columns = ["NAME", "PID", "STATE", "RESTARTS", "UP", "MEMORY", "BUILD"]
+    assert readable.splitlines()[0].split() == columns
     restarted = until(
         lambda: [
             each

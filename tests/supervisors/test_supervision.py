@@ -201,3 +201,10 @@ def test_a_kill_because_it_did_not_become_ready_counts_as_a_crash():
         [action] = s.exited(late)
         assert isinstance(action, Start)
     assert isinstance(s.exited(late)[0], GiveUp)
+
+
+def test_an_end_that_was_asked_for_is_no_crash_however_soon_it_comes():
+    s = supervision("a", "b")
+    for at_ms in range(50):
+        asked = Exit(id="a", exit_code=0, ready_at_ms=at_ms, at_ms=at_ms, was_asked=True)
+        assert s.exited(asked) == [again("a")]

@@ -152,7 +152,8 @@ def test_a_local_worker_tells_the_root_when_it_is_there_and_ready_and_stops_in_o
         links.ChildHello("worker-1", "worker-1.abc", process.pid, ""),
     )
     assert node.next(links.WorkerHello).session == links.Session("node.test", 7)
-    assert root.hear()[1] == links.ChildReady("worker-1", "worker-1.abc")
+    ready = root.hear()[1]
+    assert (ready.role, ready.incarnation, len(ready.build)) == ("worker-1", "worker-1.abc", 12)
     sync = node.sync()
     assert (sync.worker_id, sync.queues, sync.activity_slots) == ("w@1", ("default",), 2)
     assert (sync.activity_types, sync.workflow_types) == (("where", "naps"), ("flow",))
@@ -226,6 +227,15 @@ def test_a_worker_elsewhere_has_a_fixed_hash_seed_and_stops_on_sigterm(node, tas
     assert node.sync(lambda sync: sync.draining)
     node.next(links.WorkerBye)
     assert external.wait(PATIENCE_MS / 1000) == 0
+
+
+@pytest.mark.process
+def test_a_worker_elsewhere_that_the_node_refuses_ends_and_says_why(node, public, app):
+    node.welcomes = False
+    process = start(EXTERNAL, public[0], app)
+    node.next(links.WorkerHello)
+    node.say(links.WorkerRefused(1, "this node speaks protocol 1"))
+    assert process.wait(PATIENCE_MS / 1000) == 2
 
 
 @pytest.mark.process

@@ -28,6 +28,7 @@ from perdure.core.links import (
     ToWorker,
     WorkerBye,
     WorkerHello,
+    WorkerRefused,
     WorkerWelcome,
     pack_session,
 )
@@ -48,6 +49,18 @@ def greet(node, session, pid=None, started=0.0, serves=()):
     [welcome] = worker.hear(HEARD)
     assert isinstance(welcome, WorkerWelcome)
     return worker, welcome
+
+
+def test_a_worker_of_another_protocol_is_told_which_both_speak(node):
+    worker = node.worker()
+    other = PROTOCOL_VERSION + 1
+    worker.say(b"G", WorkerHello("w9", os.getpid(), 0.0, "", other, None))
+    [refused] = worker.hear(HEARD)
+    assert isinstance(refused, WorkerRefused)
+    assert refused.message == (
+        f"worker w9 speaks protocol {other}, this node {PROTOCOL_VERSION}: have both run the same"
+        " version of perdure"
+    )
 
 
 def task(**changes):
@@ -232,6 +245,7 @@ def test_what_workers_have_is_told_while_their_sessions_live(node):
         "worker_id": "w",
         "pid": os.getpid(),
         "local": True,
+        "build": None,
         "queues": ["default"],
         "workflow_types": ["checkout"],
         "activity_types": ["charge", "ship"],
