@@ -16,6 +16,7 @@ from perdure.cli.options import (
     ENDPOINT_VARIABLE,
     TIMEOUT_S_DEFAULT,
     AsJson,
+    Build,
     Endpoint,
     Timeout,
 )
@@ -70,16 +71,6 @@ GraceMs = Annotated[
     int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
 ]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")]
-
-
-Build = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="What this build of the application is called; else by what its files hold.",
-        show_default=False,
-    ),
-]
 
 
 def add_to(app: typer.Typer) -> None:

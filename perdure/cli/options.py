@@ -40,6 +40,14 @@ Timeout = Annotated[
     ),
 ]
 WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]
+Build = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What this build of the application is called; else by what its files hold.",
+        show_default=False,
+    ),
+]
 ActivityId = Annotated[str, typer.Argument(metavar="ACTIVITY", help="The activity's id.")]
 
 FIELDS_KEY = "perdure.fields"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE
+from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE, Build
 
 SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
@@ -46,14 +46,7 @@ def worker(
     grace_ms: Annotated[
         int, typer.Option(min=0, metavar="MS", help="What it gets to finish at a stop.")
     ] = GRACE_MS_DEFAULT,
-    build: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What this build of the application is called; else by what its files hold.",
-            show_default=False,
-        ),
-    ] = "",
+    build: Build = "",
 ) -> None:
     """Run a worker in the foreground, for a node on this machine. Ctrl-C stops it in order.
 

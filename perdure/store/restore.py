@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import apsw
 import msgspec
 
+from perdure.core.ids import execution_id
 from perdure.store import backup, sqlite_rows, witness
 from perdure.store.backup import Copied
 from perdure.store.protocol import StoreBehind, StoreError
@@ -180,7 +181,11 @@ def _why(store: apsw.Connection, key: str) -> str:
     parts = key.split("/")
     if len(parts) != 2 or not all(parts):
         return "no key"
-    workflow_id, activity_id = unquote(parts[0].partition("#")[0]), unquote(parts[1])
+    name, _, run = parts[0].partition("#")
+    if run and not (run.isascii() and run.isdigit()):
+        return "no key"
+    workflow_id = execution_id(unquote(name), int(run or 1))
+    activity_id = unquote(parts[1])
     execution = sqlite_rows.load_execution(store, workflow_id)
     if execution is None:
         return "no workflow"
