@@ -70,7 +70,13 @@ class Shop:
             except workflow.ActivityFailed:
                 return None
 
-        self.engine = LocalEngine([order], [charge])
+        @workflow.define(name="twice")
+        async def twice(run: int = 1) -> None:
+            await workflow.execute_activity(charge, False, activity_id="charge")
+            if run == 1:
+                workflow.continue_as_new(2)
+
+        self.engine = LocalEngine([order, twice], [charge])
 
     def order(self, *workflow_ids: str, fails: bool = False) -> None:
         for workflow_id in workflow_ids:
@@ -292,6 +298,47 @@ def test_effects_that_the_store_does_not_know_are_listed_with_why(shop, tmp_path
         "mine": "no key",
     }
     assert {one.ledger for one in found} == {str(shop.ledger)}
+
+
+def test_an_effect_of_a_later_run_is_looked_for_in_that_run(shop, tmp_path):
+    client = shop.engine.client
+    client.start_workflow("twice", workflow_id="w")
+    shop.engine.run_workflow_tasks()
+    shop.engine.run_activities()
+    shop.engine.run_workflow_tasks()  # The first run has ended, the second waits for its charge.
+    backup.backup(shop.data, tmp_path / "copy.db")
+    shop.engine.run_until_idle()
+    shop.store.close()
+    restore.restore(shop.data, tmp_path / "copy.db", "now")
+    found = list(restore.unknown_effects(shop.data, [shop.ledger]))
+    assert {one.key: one.why for one in found} == {"w#2/charge": "not completed"}
+
+
+def test_an_effect_that_a_reset_has_taken_back_is_one_that_the_store_would_ask_for(shop):
+    shop.order("w")
+    shop.engine.client.reset_workflow("w", 2)
+    shop.store.close()
+    (found,) = restore.unknown_effects(shop.data, [shop.ledger])
+    assert (found.key, found.why) == ("w/charge", "not completed")
+
+
+def test_a_restored_store_has_schedules_pauses_and_what_is_more_than_plain(shop, tmp_path):
+    client = shop.engine.client
+    client.pause_queue("mail", "no quota")
+    client.create_schedule("nightly", "order", cron="0 3 * * *")
+    client.start_workflow("order", workflow_id="w", search_attributes={"shop": 7})
+    client.pause_workflow("w", "a bad address")
+    before = [client.list_pauses(), client.list_schedules(), client.describe_workflow("w")]
+    backup.backup(shop.data, tmp_path / "copy.db")
+    shop.order("later")
+    shop.store.close()
+    restore.restore(shop.data, tmp_path / "copy.db", "now")
+    shop.store.writer()
+    shop.engine.restart()
+    assert [client.list_pauses(), client.list_schedules(), client.describe_workflow("w")] == before
+    assert [one.workflow_id for one in client.list_workflows(attributes={"shop": 7}).workflows] == [
+        "w"
+    ]
 
 
 def test_a_file_that_is_no_ledger_is_refused(shop, tmp_path):
