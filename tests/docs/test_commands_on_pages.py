@@ -48,3 +48,14 @@ def test_what_a_page_has_one_type_is_a_command_with_these_options(page):
         known = {name for it in LEAVES[found].params for name in (*it.opts, *it.secondary_opts)}
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= known | {"--help"}, line
+
+
+@pytest.mark.parametrize("words", [it for it in LEAVES if not it.startswith("policy ")])
+def test_no_option_is_one_that_no_page_mentions(words):
+    pages = "\n".join(map(text_of, PAGES))
+    options = [it for it in LEAVES[words].params if it.param_type_name == "option"]
+    assert [
+        option.opts
+        for option in options
+        if not any(name in pages for name in (*option.opts, *option.secondary_opts))
+    ] == []
