@@ -165,7 +165,10 @@ class Workers:
         if hello.version != limits.PROTOCOL_VERSION:
             self.refused += 1
             self._mailbox.log.warning(
-                LogName.PEER_REFUSED, sender=hello.worker_id, version=hello.version
+                LogName.PEER_REFUSED,
+                sender=hello.worker_id,
+                version=hello.version,
+                speaks=limits.PROTOCOL_VERSION,
             )
             text = (
                 f"worker {hello.worker_id} speaks protocol {hello.version}, this node"

@@ -286,7 +286,9 @@ class History(Mailbox):
     # --- peers --------------------------------------------------------------
     def _greet(self, sender: str, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION or hello.node != self.boot.node:
-            self.log.warning(LogName.PEER_REFUSED, sender=sender, version=hello.version)
+            self.log.warning(
+                LogName.PEER_REFUSED, sender=sender, version=hello.version, speaks=PROTOCOL_VERSION
+            )
             return
         if sender in self.departed:
             return  # Read behind its successor's, whose place it must not take.

@@ -27,6 +27,17 @@ from perdure.cli.options import (
 WORKERS = "workers"
 # One step: what a worker gets to finish, and what it may take to begin.
 STEP_S = 180
+REPLAYED_DEFAULT = 1_000
+
+
+Actor = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ACTOR]",
+        help="history, scheduler, lease_keeper, dlq, gateway, or one worker.",
+        show_default=False,
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,14 +52,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def reload(
-    actor: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ACTOR]",
-            help="history, scheduler, lease_keeper, dlq, gateway, or one worker.",
-            show_default=False,
-        ),
-    ] = None,
+    actor: Actor = None,
     of_workers: Annotated[
         bool, typer.Option("--workers", help="Every worker that the node has started.")
     ] = False,
@@ -63,6 +67,9 @@ def reload(
     force: Annotated[
         bool, typer.Option("--force", help="Go on although running workflows do not fit.")
     ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Replay the newest N running workflows.")
+    ] = REPLAYED_DEFAULT,
     data: Annotated[
         str, typer.Option(metavar="DIR", help="The node's data directory.")
     ] = DATA_DEFAULT,
@@ -72,7 +79,7 @@ def reload(
 ) -> None:
     """Replace processes one after the other while the node serves.
 
-    With --workers the new code is loaded and every running workflow is replayed with it first, in a
+    With --workers the new code is loaded and the running workflows are replayed with it first, in a
     process of its own: what it would break is said, and nothing is touched. Then each worker
     finishes what it can, hands back the rest and is replaced; the next one waits until the one
     before serves. --app can be repeated.
@@ -90,7 +97,8 @@ def reload(
         if of_workers:
             (look,) = node_client.reload(root, {"what": "look"}, max(1, int(timeout * 1_000)))
             public = where or _public(data)
-            _check(list(app or look["apps"]), look["cwd"], public, force=force, as_json=as_json)
+            words = [*(app or look["apps"]), "--limit", str(limit), "--endpoint", public]
+            _check(words, look["cwd"], force=force, as_json=as_json)
         order = {"what": WORKERS if of_workers else actor, "apps": app, "build": build}
         last: dict[str, Any] = {}
         for last in node_client.reload(root, order, STEP_S * 1_000):
@@ -130,10 +138,9 @@ def workers(
 
 
 # --- before anything is touched ---------------------------------------------------
-def _check(apps: list[str], cwd: str, endpoint: str, *, force: bool, as_json: bool) -> None:
+def _check(words: list[str], cwd: str, *, force: bool, as_json: bool) -> None:
     """Load the new code and replay what runs, in a process of its own; exits where that says no."""
-    command = [sys.executable, "-m", "perdure.cli.main", "replay", *apps]
-    command += ["--running", "--json", "--endpoint", endpoint]
+    command = [sys.executable, "-m", "perdure.cli.main", "replay", "--running", "--json", *words]
     made = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     try:
         found = json.loads(made.stdout)
@@ -142,6 +149,8 @@ def _check(apps: list[str], cwd: str, endpoint: str, *, force: bool, as_json: bo
         raise output.fail(
             f"nothing was touched: {said}", made.returncode or output.FAILED
         ) from None
+    if made.stderr:
+        output.note(made.stderr.strip())  # That there are more, for instance.
     misfits = [one for one in found["verdicts"] if one["verdict"] != "fits"]
     if not misfits:
         if not as_json:
