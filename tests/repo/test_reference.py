@@ -1,4 +1,4 @@
-"""docs/reference.md and the table of commands are as made; no public name is left out."""
+"""The pages that are made are as made, no public name is left out, and every page is on the map."""
 
 from __future__ import annotations
 
@@ -59,3 +59,8 @@ def test_every_name_for_applications_is_there(made, module):
         if f"### {prefix}.{name}\n" not in made and name not in ALIASES
     }
     assert missing == set()
+
+
+def test_every_page_is_on_the_map():
+    pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in text_of(DOCS / "README.md")} == set()
