@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from perdure.errors import InvalidArgument
-from perdure.worker import guard, ordered, suspects
+from perdure.worker import guard, interrupts, ordered, suspects
 from perdure.worker.conditions import Conditions
 from perdure.worker.lines import author_line
 from perdure.worker.loop_parts import LoopFuture, LoopHandle, LoopTask, LoopTimer, awaited, end
@@ -91,6 +91,7 @@ class Loop(NoWorld):
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
         outer_profile = sys.getprofile()
         if self.watched:
+            interrupts.settle()
             sys.setprofile(suspects.watch)
         try:
             while ready and not self._halted:

@@ -6,7 +6,6 @@ thread's: it may raise Blocked into the work, or leave the stage to a thread tha
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 import traceback
@@ -29,6 +28,7 @@ from perdure.log_names import LogName
 from perdure.values import PAYLOAD_MAX
 from perdure.worker.endings import TERMINAL
 from perdure.worker.errand import Errand
+from perdure.worker.interrupts import raise_in, settle
 from perdure.worker.lines import author_line
 from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
@@ -133,7 +133,7 @@ class Stage:
             logs.logger().warning(
                 LogName.WORKER_WORKFLOW_BLOCKED, workflow_id=workflow_id, where=self._line
             )
-            _raise_in(self._ident, Blocked)
+            raise_in(self._ident, Blocked)
 
     def leave(self) -> Work | Following | Errand | str | None:
         """Count no more on what runs here: the work that is stuck. None: it has just moved."""
@@ -184,7 +184,7 @@ class Stage:
             self.work = None  # From here on nothing new is raised into this thread.
         if not self._interrupted:
             return outcome
-        _raise_in(threading.get_ident(), None)
+        settle()  # What was raised and has not arrived yet never does.
         self._interrupted = False
         if isinstance(work, str):
             return None
@@ -335,10 +335,3 @@ def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWor
 
 def _payload(step: commands.Step) -> Payload | None:
     return getattr(step, "input", None) or getattr(step, "result", None)
-
-
-def _raise_in(ident: int, kind: type[BaseException] | None) -> None:
-    """Raise `kind` in a thread at its next bytecode; None takes back what was not raised yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(ident), None if kind is None else ctypes.py_object(kind)
-    )
