@@ -86,9 +86,12 @@ class Script:
         if execution is None:
             return None
         known = set(execution.activities)
+        again = [] if execution.more is None else sorted(execution.more.again)
         steps: list[c.Step] = []
         for at, activity_id in enumerate(ACTIVITIES):
             name = f"{activity_id}{execution.last_event_id}"
+            if again and y % 2:
+                name = again.pop(y % len(again))  # It was scheduled before a reset.
             if x >> at & 1 and len(known) < 3:
                 options = ActivityOptions(POLICIES[y % 3], **OPTIONS[(x + y) % 4])
                 steps.append(c.ScheduleActivity(name, "t", PAYLOADS[y % 3], options))
@@ -263,6 +266,14 @@ class Script:
             self.hear()
             self.proposals = self.queues.due(self.rig.now_ms)
 
+    def reset(self, workflow_id: str, x: int, y: int) -> Any:
+        execution = self.rig.ledger.execution(workflow_id)
+        if execution is None or y % 4:
+            return None  # Seldom: much of what is to be seen needs its time.
+        to_event = 1 + (x * 31 + y) % (execution.last_event_id + 1)
+        request_id = (None, f"r{y % 5}")[x % 2]
+        return c.ResetWorkflow(WORKFLOWS[x % 2], to_event, "", request_id, y % 8 == 4)
+
     def restart(self, workflow_id: str, x: int, y: int) -> None:
         self.rig.open()
 
@@ -291,6 +302,7 @@ OPS: dict[str, Callable[..., Any]] = {
         "gate",
         "retry",
         "advance",
+        "reset",
         "restart",
     )
 }

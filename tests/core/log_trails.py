@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from perdure.core import records as r
 from perdure.core.chain import next_hash
 from perdure.core.records import decode_body
+from perdure.core.state import Activity, Execution
 from perdure.failures import WORKER_DIED
 from perdure.policy import backoff_ms
 from perdure.store.protocol import CommitRow
@@ -16,12 +19,12 @@ from perdure.store.protocol import CommitRow
 class Trail:
     """What the log has said of one activity so far."""
 
-    def __init__(self, scheduled: r.ActivityTaskScheduled) -> None:
+    def __init__(self, scheduled: r.ActivityTaskScheduled | Activity) -> None:
         self.options = scheduled.options
         self.generation = 1
         self.attempt = 1  # The number that the next grant must bear.
         self.grant = 0
-        self.due_ms = scheduled.at_ms
+        self.due_ms = getattr(scheduled, "at_ms", 0)
         self.lease: r.LeaseGranted | None = None
         self.beat = 0
         self.is_given_up = False
@@ -99,8 +102,34 @@ class Trail:
         self.attempt, self.due_ms = record.attempt + 1, record.due_ms
 
 
+def take_back(
+    trails: dict[tuple[str, str], Trail],
+    again: dict[tuple[str, str], tuple[int, int]],
+    workflow_id: str,
+    record: r.WorkflowReset,
+) -> None:
+    """Nothing is leased behind a reset, and no token of before can come again."""
+    state = msgspec.msgpack.decode(record.state, type=Execution)
+    before = {name: trail for name, trail in trails.items() if name[0] == workflow_id}
+    for name in before:
+        del trails[name]
+    fences = {} if state.more is None else dict(state.more.again)
+    for one in state.activities.values():
+        assert one.lease is None
+        trail = trails[workflow_id, one.activity_id] = Trail(one)
+        trail.due_ms = record.at_ms
+        fences[one.activity_id] = one.generation, one.grant
+        trail.generation, trail.grant = fences[one.activity_id]
+    for name, trail in before.items():
+        generation, grant = fences[name[1]]
+        assert generation > trail.generation
+        assert grant >= trail.grant
+    again |= {(workflow_id, activity_id): fence for activity_id, fence in fences.items()}
+
+
 def check_log(rows: Iterable[CommitRow]) -> None:
     trails: dict[tuple[str, str], Trail] = {}
+    again: dict[tuple[str, str], tuple[int, int]] = {}
     closed: set[str] = set()
     last_hash = None
     last = (0, 0, 0)
@@ -115,6 +144,9 @@ def check_log(rows: Iterable[CommitRow]) -> None:
         last, last_hash = (row.n, row.epoch, row.at_ms), row.hash
         for group in body.groups:
             for record in group.records:
+                if isinstance(record, r.WorkflowReset):
+                    closed.discard(group.workflow_id)
+                    take_back(trails, again, group.workflow_id, record)
                 assert group.workflow_id not in closed
                 event_id = getattr(record, "event_id", None)
                 if event_id is not None:
@@ -124,7 +156,8 @@ def check_log(rows: Iterable[CommitRow]) -> None:
                 name = (group.workflow_id, getattr(record, "activity_id", ""))
                 if isinstance(record, r.ActivityTaskScheduled):
                     assert name not in trails
-                    trails[name] = Trail(record)
+                    trail = trails[name] = Trail(record)
+                    trail.generation, trail.grant = again.pop(name, (1, 0))
                 elif name[1] and not getattr(record, "noop", False):
                     trails[name].take(record)
                 elif type(record) in r.CLOSING_TYPES:
