@@ -105,6 +105,8 @@ class Fold:
         self.workflows: dict[str, Workflow] = {}
         self.gates = Gates()
         self._schedules = Schedules(self)
+        # Of those that the present commit ended: (parent, id of an open child, what that means).
+        self.left_behind: list[tuple[Workflow, str, str]] = []
         self.records = 0
         self.attempts = 0
         self.scheduled = 0

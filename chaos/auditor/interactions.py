@@ -37,6 +37,8 @@ class Whole(Place, Protocol):
     def workflows(self) -> Mapping[str, Workflow]:
         """By their execution ids."""
 
+    left_behind: list[tuple[Workflow, str, str]]
+
 
 def started(workflow: Workflow, terms: list[Any] | None) -> None:
     """What the terms of a start mean."""
@@ -84,7 +86,7 @@ def _message(workflow: Workflow, event_id: int) -> None:
     workflow.more["unread"] = workflow.more.get("unread", 0) + 1
 
 
-def ended(fold: Place, workflow: Workflow, record: Record) -> None:
+def ended(fold: Whole, workflow: Workflow, record: Record) -> None:
     """What an end must be like, whichever it is."""
     if names.KINDS[record[0]].name == "WorkflowContinuedAsNew":
         expected = _run(workflow.workflow_id) + 1
@@ -95,6 +97,8 @@ def ended(fold: Place, workflow: Workflow, record: Record) -> None:
         at_ms = workflow.timeout_at_ms
         if not workflow.is_partial and (not at_ms or record[2] < at_ms):
             fold.wrong(workflow, 27, "", "its time is said to be over, and is not")
+    if names.KINDS[record[0]].name != "WorkflowContinuedAsNew":
+        fold.left_behind += [(workflow, *child) for child in workflow.children.items()]
     workflow.children.clear()
     workflow.updates.clear()
     workflow.more["unread"] = 0
@@ -111,6 +115,22 @@ def newest_run(workflows: Mapping[str, Workflow], workflow: Workflow) -> Workflo
         run += 1
         last = following
     return workflow if run == 1 else last
+
+
+def check_left_behind(fold: Whole) -> None:
+    """At the end of a commit: the children of whoever has ended in it, as their terms say."""
+    for parent, child_id, close in fold.left_behind:
+        child = fold.workflows.get(child_id)
+        if child is None or child.is_partial or close not in CLOSES[:2]:
+            continue
+        if child.parent is None or child.parent[0] != parent.workflow_id:
+            continue  # Its id was taken: that one is nobody's child, or another's.
+        child = newest_run(fold.workflows, child)
+        is_told = close == "cancel" and child.more.get("cancel_requested")
+        if child.is_open and not is_told:
+            text = f"it is open, and its parent {parent.workflow_id} has ended"
+            fold.wrong(child, 34, "", text)
+    fold.left_behind.clear()
 
 
 # --- signals, updates, requests -----------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from chaos.auditor import names
+from chaos.auditor import interactions, names
 from chaos.auditor.findings import Findings
 from chaos.auditor.fold import Fold
 
@@ -127,6 +127,8 @@ class Log:
         for group in groups:
             if group[0]:
                 fold.group(group[0], group[1])
+        if fold.left_behind:
+            interactions.check_left_behind(fold)
         if gates:
             fold.set_gates(gates, before=False)
 

@@ -47,7 +47,7 @@ from perdure.failures import CANCELLED, TERMINATED, WORKFLOW_TIMEOUT, Failure, e
 # --- its end ------------------------------------------------------------------
 def cancel(execution: Execution, command: CancelWorkflow, facts: Facts) -> Decision:
     """The workflow is woken, to end in order. A second time changes nothing."""
-    known = _again(command, WorkflowCancelRequested, facts)
+    known = _anothers(execution, command) or _again(command, WorkflowCancelRequested, facts)
     if known is not None:
         return known
     if not execution.is_open:
@@ -62,7 +62,7 @@ def cancel(execution: Execution, command: CancelWorkflow, facts: Facts) -> Decis
 
 def terminate(execution: Execution, command: TerminateWorkflow, facts: Facts) -> Decision:
     """The workflow ends now, whatever its code would do."""
-    known = _again(command, WorkflowTerminated, facts)
+    known = _anothers(execution, command) or _again(command, WorkflowTerminated, facts)
     if known is not None:
         return known
     if not execution.is_open:
@@ -103,9 +103,9 @@ def ended(
     reason = f"its parent {of_execution(execution.workflow_id)[0]} has ended"
     for child_id, close in children.items():
         if close == "terminate":
-            then.append(FollowOn(TerminateWorkflow(child_id, reason)))
+            then.append(FollowOn(TerminateWorkflow(child_id, reason, parent=execution.workflow_id)))
         elif close == "cancel":
-            then.append(FollowOn(CancelWorkflow(child_id, reason)))
+            then.append(FollowOn(CancelWorkflow(child_id, reason, parent=execution.workflow_id)))
     if more is not None and more.parent is not None:
         status, result, failure = outcome(record)
         parent = more.parent
@@ -210,6 +210,18 @@ def child_ended(execution: Execution, command: ChildEnded, facts: Facts) -> Deci
 
 
 # --- within -------------------------------------------------------------------
+def _anothers(execution: Execution, command: CancelWorkflow | TerminateWorkflow) -> Decision | None:
+    """The refusal of a parent's order to what is not its child, or None: where the id was taken,
+    nothing of the one that has it is the parent's to end.
+    """
+    if not command.parent:
+        return None
+    parent = None if execution.more is None else execution.more.parent
+    if parent is not None and parent.workflow_id == command.parent:
+        return None
+    return refuse("FAILED_PRECONDITION", f"{execution.workflow_id!r} is no child of its")
+
+
 def _closed(execution: Execution) -> Decision:
     if execution.status is Status.REMOVED:
         return refuse("NOT_FOUND", "the workflow has ended and was removed by retention")

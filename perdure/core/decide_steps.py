@@ -242,7 +242,8 @@ class Steps:
         self._add(ChildCancelRequested, step.child_id, not is_open)
         if is_open:
             reason = f"its parent {of_execution(self._execution.workflow_id)[0]} asked for it"
-            self.then.append(FollowOn(CancelWorkflow(step.child_id, reason)))
+            cancel = CancelWorkflow(step.child_id, reason, parent=self._execution.workflow_id)
+            self.then.append(FollowOn(cancel))
         return None
 
     def _send_signal(self, step: SendSignal) -> str | None:

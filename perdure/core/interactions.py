@@ -23,19 +23,27 @@ class SignalWorkflow(Command, frozen=True, tag=17):
 
 
 class CancelWorkflow(Command, frozen=True, tag=18):
-    """Sent by the gateway for a client: ask the workflow to end."""
+    """Sent by the gateway for a client: ask the workflow to end.
+
+    `parent`: of an execution for its child, and only for that: an id may be another's.
+    """
 
     workflow_id: str
     reason: str
     request_id: str | None = None
+    parent: str = ""
 
 
 class TerminateWorkflow(Command, frozen=True, tag=19):
-    """Sent by the gateway for a client: end the workflow, whatever its code would do."""
+    """Sent by the gateway for a client: end the workflow, whatever its code would do.
+
+    `parent` as of CancelWorkflow.
+    """
 
     workflow_id: str
     reason: str
     request_id: str | None = None
+    parent: str = ""
 
 
 class UpdateWorkflow(Command, frozen=True, tag=20):

@@ -102,6 +102,20 @@ def test_a_child_whose_id_is_taken_fails_and_the_other_is_left_alone(rig: Rig) -
     assert rig.execution("taken").is_open
 
 
+@pytest.mark.parametrize("close", ["terminate", "cancel"])
+def test_who_ends_in_the_step_that_starts_a_child_ends_nobody_elses_workflow(rig, close) -> None:
+    rig.ask(rig.start("taken"))
+    rig.ask(rig.step(child("taken", close), c.CompleteWorkflow(None)))
+    assert rig.execution("taken").is_open
+    assert [type(one).__name__ for one in rig.records("taken")] == ["WorkflowStarted"]
+
+
+def test_who_cancels_a_child_in_the_step_that_starts_it_cancels_nobody_elses(rig: Rig) -> None:
+    rig.ask(rig.start("taken"))
+    rig.ask(rig.step(child("taken"), c.CancelChild("taken")))
+    assert "taken" not in told(rig)
+
+
 @pytest.mark.parametrize(
     ("close", "expected"),
     [

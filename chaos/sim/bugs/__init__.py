@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from chaos.sim.bugs import attempts, history, others
+from chaos.sim.bugs import attempts, history, others, talk
 from chaos.sim.bugs.patches import Patches
 from perdure.errors import InvalidArgument
 
@@ -64,6 +64,19 @@ class Bug(StrEnum):
     HIRED_FOR_ANOTHER = "hired_for_another"
     STEP_FROM_ANOTHER_PAST = "step_from_another_past"
     FOLLOWED_AT_ANOTHER_TIME = "followed_at_another_time"
+    SIGNAL_HANDED_ON_TWICE = "signal_handed_on_twice"
+    UNREAD_LEFT_BEHIND = "unread_left_behind"
+    RUNS_SHARE_KEYS = "runs_share_keys"
+    CHILD_END_UNHEARD = "child_end_unheard"
+    CHILDREN_OUTLIVE = "children_outlive"
+    UPDATE_DONE_AGAIN = "update_done_again"
+    CANCEL_UNHEARD = "cancel_unheard"
+    GIVEN_UP_RETRIED = "given_up_retried"
+    LEFT_OPEN_ENDS_WITH_ITS_WORKER = "left_open_ends_with_its_worker"
+    PATCH_FORGOTTEN = "patch_forgotten"
+    SIDE_EFFECT_AGAIN = "side_effect_again"
+    PAUSES_FORGOTTEN = "pauses_forgotten"
+    SCHEDULE_RUNS_AGAIN = "schedule_runs_again"
 
 
 class Entry(NamedTuple):
@@ -122,6 +135,21 @@ BANK: dict[Bug, Entry] = {
         "Kafka, Bufstream 0.1.0 (Jepsen)", attempts.step_from_another_past
     ),
     Bug.FOLLOWED_AT_ANOTHER_TIME: Entry("DBOS py #715", others.followed_at_another_time),
+    Bug.SIGNAL_HANDED_ON_TWICE: Entry("a rule of ours, no case known", talk.signal_handed_on_twice),
+    Bug.UNREAD_LEFT_BEHIND: Entry("a rule of ours, no case known", talk.unread_left_behind),
+    Bug.RUNS_SHARE_KEYS: Entry("a rule of ours, no case known", talk.runs_share_keys),
+    Bug.CHILD_END_UNHEARD: Entry("a rule of ours, no case known", talk.child_end_unheard),
+    Bug.CHILDREN_OUTLIVE: Entry("a rule of ours, no case known", talk.children_outlive),
+    Bug.UPDATE_DONE_AGAIN: Entry("a rule of ours, no case known", talk.update_done_again),
+    Bug.CANCEL_UNHEARD: Entry("a rule of ours, no case known", talk.cancel_unheard),
+    Bug.GIVEN_UP_RETRIED: Entry("a rule of ours, no case known", talk.given_up_retried),
+    Bug.LEFT_OPEN_ENDS_WITH_ITS_WORKER: Entry(
+        "a rule of ours, no case known", talk.left_open_ends_with_its_worker
+    ),
+    Bug.PATCH_FORGOTTEN: Entry("a rule of ours, no case known", talk.patch_forgotten),
+    Bug.SIDE_EFFECT_AGAIN: Entry("a rule of ours, no case known", talk.side_effect_again),
+    Bug.PAUSES_FORGOTTEN: Entry("a rule of ours, no case known", talk.pauses_forgotten),
+    Bug.SCHEDULE_RUNS_AGAIN: Entry("a rule of ours, no case known", talk.schedule_runs_again),
 }
 
 
