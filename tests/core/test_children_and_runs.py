@@ -106,14 +106,13 @@ def test_a_child_whose_id_is_taken_fails_and_the_other_is_left_alone(rig: Rig) -
 def test_who_ends_in_the_step_that_starts_a_child_ends_nobody_elses_workflow(rig, close) -> None:
     rig.ask(rig.start("taken"))
     rig.ask(rig.step(child("taken", close), c.CompleteWorkflow(None)))
-    assert rig.execution("taken").is_open
-    assert [type(one).__name__ for one in rig.records("taken")] == ["WorkflowStarted"]
+    assert list(told(rig)) == ["w"]
 
 
 def test_who_cancels_a_child_in_the_step_that_starts_it_cancels_nobody_elses(rig: Rig) -> None:
     rig.ask(rig.start("taken"))
     rig.ask(rig.step(child("taken"), c.CancelChild("taken")))
-    assert "taken" not in told(rig)
+    assert list(told(rig)) == ["w"]
 
 
 @pytest.mark.parametrize(

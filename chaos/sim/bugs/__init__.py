@@ -72,7 +72,6 @@ class Bug(StrEnum):
     UPDATE_DONE_AGAIN = "update_done_again"
     CANCEL_UNHEARD = "cancel_unheard"
     GIVEN_UP_RETRIED = "given_up_retried"
-    LEFT_OPEN_ENDS_WITH_ITS_WORKER = "left_open_ends_with_its_worker"
     PATCH_FORGOTTEN = "patch_forgotten"
     SIDE_EFFECT_AGAIN = "side_effect_again"
     PAUSES_FORGOTTEN = "pauses_forgotten"
@@ -143,7 +142,6 @@ BANK: dict[Bug, Entry] = {
     Bug.UPDATE_DONE_AGAIN: Entry("a rule of ours, no case known", talk.update_done_again),
     Bug.CANCEL_UNHEARD: Entry("a rule of ours, no case known", talk.cancel_unheard),
     Bug.GIVEN_UP_RETRIED: Entry("a rule of ours, no case known", talk.given_up_retried),
-    Bug.LEFT_OPEN_ENDS_WITH_ITS_WORKER: Entry(
         "a rule of ours, no case known", talk.left_open_ends_with_its_worker
     ),
     Bug.PATCH_FORGOTTEN: Entry("a rule of ours, no case known", talk.patch_forgotten),

@@ -17,13 +17,12 @@ from perdure.core import (
     decide_interactions,
     decide_schedule,
     decide_steps,
-    execution,
     ids,
 )
 from perdure.core.commands import ChildEnded, UpdateWorkflow
 from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.gates import Gates
-from perdure.core.records import LeaseDetached, WorkflowCancelRequested
+from perdure.core.records import WorkflowCancelRequested
 from perdure.core.schedule_commands import FireSchedule
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Activity, Execution
@@ -155,15 +154,6 @@ def given_up_retried(patches: Patches) -> None:
 
     patches.around(attempt_ends, "failed", wrap)
     patches.set(decide_activity, "failed", attempt_ends.failed)
-
-
-def left_open_ends_with_its_worker(patches: Patches) -> None:
-    """An attempt that was left open is still its worker's, and ends when that does."""
-
-    def detached(activity: Activity, record: LeaseDetached) -> None:
-        return
-
-    patches.item(execution._ACTIVITY_FOLDS, LeaseDetached, detached)
 
 
 # --- replays --------------------------------------------------------------------------
