@@ -142,8 +142,6 @@ BANK: dict[Bug, Entry] = {
     Bug.UPDATE_DONE_AGAIN: Entry("a rule of ours, no case known", talk.update_done_again),
     Bug.CANCEL_UNHEARD: Entry("a rule of ours, no case known", talk.cancel_unheard),
     Bug.GIVEN_UP_RETRIED: Entry("a rule of ours, no case known", talk.given_up_retried),
-        "a rule of ours, no case known", talk.left_open_ends_with_its_worker
-    ),
     Bug.PATCH_FORGOTTEN: Entry("a rule of ours, no case known", talk.patch_forgotten),
     Bug.SIDE_EFFECT_AGAIN: Entry("a rule of ours, no case known", talk.side_effect_again),
     Bug.PAUSES_FORGOTTEN: Entry("a rule of ours, no case known", talk.pauses_forgotten),
