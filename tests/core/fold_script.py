@@ -317,6 +317,7 @@ FREQUENT = [
     "fail",
     "advance",
     "advance",
+    "detach",
     "resolve",
 ]
 

@@ -103,7 +103,7 @@ def test_the_log_obeys_the_rules_of_leases_attempts_and_ends(calls):
 
 def test_long_random_scripts_reach_every_kind_of_record():
     seen: set[str] = set()
-    for seed in range(16):
+    for seed in range(30):
         draws = random.Random(seed)
         script = Script()
         script.run("start", 0, 0)
