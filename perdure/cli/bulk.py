@@ -12,6 +12,7 @@ import typer
 
 from perdure import errors
 from perdure.cli import output
+from perdure.cli.options import finite
 
 if TYPE_CHECKING:
     from perdure import wire
@@ -23,7 +24,14 @@ All = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 Rate = Annotated[
-    float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second.")
+    float | None,
+    typer.Option(
+        "--rate",
+        min=0.001,
+        callback=finite,
+        metavar="N",
+        help="At most so many a second.",
+    ),
 ]
 
 WINDOW = 500
@@ -72,7 +80,12 @@ def run(
     while sent < len(items):
         size = WINDOW if rate is None else max(1, int(rate / SLICES_A_SECOND))
         part = items[sent : sent + size]
-        for item, outcome in zip(part, client.call_many([it.args for it in part]), strict=True):
+        try:
+            outcomes = client.call_many([it.args for it in part])
+        except KeyboardInterrupt:
+            output.note(f"stopped: {done_word} at least {counts['done']} of {len(items)}")
+            raise
+        for item, outcome in zip(part, outcomes, strict=True):
             if not isinstance(outcome, errors.PerdureError):
                 counts["done"] += 1
             elif outcome.code in GONE:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import AsJson, Commands
+from perdure.cli.options import AsJson, Commands, finite
 
 if TYPE_CHECKING:
     from chaos.drill_kit import Drill, Options, Report
@@ -75,7 +75,13 @@ def run(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, max=MINUTES_MAX, metavar="N", help="A soak: work and kills so long."),
+        typer.Option(
+            min=0,
+            max=MINUTES_MAX,
+            callback=finite,
+            metavar="N",
+            help="A soak: work and kills so long.",
+        ),
     ] = None,
     depth: Annotated[
         int | None, typer.Option(min=1, max=DEPTH_MAX, metavar="N", help="Faults in one run.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -84,6 +85,9 @@ def _root(
 
 def main(args: Sequence[str] | None = None) -> None:
     """Runs one command and ends the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An id is any UTF-8; what this terminal can't show is escaped, as on standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(list(sys.argv[1:] if args is None else args)))
 
 
@@ -91,7 +95,8 @@ def run(args: list[str]) -> int:
     """Runs one command; its exit code. Errors are on standard error by then, one line first."""
     try:
         code: Any = _called(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed before this began.
+            sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return output.INTERRUPTED
     except BrokenPipeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,16 @@ TIMEOUT_S_DEFAULT = 5.0
 ENDPOINT_VARIABLE = "PERDURE_ENDPOINT"
 DATA_DEFAULT = ".perdure"
 
+SECONDS_MAX = 1e9
+
+
+def finite(value: float | None) -> float | None:
+    """The callback of an option that takes a number: no "nan" and no "inf" gets past it."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Endpoint = Annotated[
     str | None,
@@ -36,7 +47,12 @@ Endpoint = Annotated[
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", min=0.0, metavar="SECONDS", help="How long to wait for the node to answer."
+        "--timeout",
+        min=0.0,
+        max=SECONDS_MAX,
+        callback=finite,
+        metavar="SECONDS",
+        help="How long to wait for the node to answer.",
     ),
 ]
 WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The workflow's id.")]

@@ -47,7 +47,20 @@ CELL_CHARS_MAX = 200
 
 def say(text: str = "") -> None:
     """One line on standard output, unwrapped."""
-    print(text, flush=True)
+    with _written():
+        print(text, flush=True)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """A disk that is full ends the command with a line that says so, and exit code 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # The reader has enough, which is no failure: see `main`.
+    except OSError as problem:
+        silence(sys.stdout)
+        raise fail(f"cannot write standard output: {problem.strerror}", FAILED) from problem
 
 
 def note(text: str) -> None:
@@ -144,8 +157,9 @@ def show(*parts: RenderableType) -> None:
     if not out.is_terminal:
         # Columns are padded to their width: of no use where nobody sees it.
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    with _written():
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def table(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import AsJson
+from perdure.cli.options import AsJson, finite
 from perdure.cli.policy_options import (
     AsMarkdown,
     AsSarif,
@@ -143,7 +143,13 @@ def app_(
     ] = None,
     outage_ms: Annotated[
         float | None,
-        typer.Option("--outage-ms", min=1, metavar="MS", help="The longest outage to get through."),
+        typer.Option(
+            "--outage-ms",
+            min=1,
+            metavar="MS",
+            callback=finite,
+            help="The longest outage to get through.",
+        ),
     ] = None,
     dlq_after_attempts: Annotated[
         int | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perdure.cli import output
+from perdure.cli.options import finite
 
 if TYPE_CHECKING:
     from perdure.audit.chain import Chain
@@ -21,11 +22,21 @@ File = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option("--failure-rate", metavar="P", help="Chance that one try fails, 0 to 1."),
+    typer.Option(
+        "--failure-rate",
+        metavar="P",
+        callback=finite,
+        help="Chance that one try fails, 0 to 1.",
+    ),
 ]
 Limit = Annotated[
     float | None,
-    typer.Option("--max-amplification", metavar="N", help="Calls that one call may become."),
+    typer.Option(
+        "--max-amplification",
+        metavar="N",
+        callback=finite,
+        help="Calls that one call may become.",
+    ),
 ]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 AsSarif = Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")]

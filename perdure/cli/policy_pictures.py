@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import AsJson
+from perdure.cli.options import AsJson, finite
 from perdure.cli.policy_options import File, Limit, Rate, chain_of, say_json
 
 if TYPE_CHECKING:
@@ -22,16 +22,52 @@ Clients = Annotated[
     int, typer.Option(min=1, max=1_000_000, metavar="N", help="How many there are.")
 ]
 ClientRate = Annotated[
-    float, typer.Option("--rate", min=0.0, metavar="R", help="Requests per second of each client.")
+    float,
+    typer.Option(
+        "--rate",
+        min=0.0,
+        metavar="R",
+        callback=finite,
+        help="Requests per second of each client.",
+    ),
 ]
 Duration = Annotated[
-    float, typer.Option(min=1_000.0, max=86_400_000.0, metavar="MS", help="Simulated time.")
+    float,
+    typer.Option(
+        min=1_000.0,
+        max=86_400_000.0,
+        metavar="MS",
+        callback=finite,
+        help="Simulated time.",
+    ),
 ]
 Start = Annotated[
-    float, typer.Option(min=0.0, metavar="MS", help="When the innermost dependency fails.")
+    float,
+    typer.Option(
+        min=0.0,
+        metavar="MS",
+        callback=finite,
+        help="When the innermost dependency fails.",
+    ),
 ]
-Outage = Annotated[float, typer.Option(min=0.0, metavar="MS", help="For how long it fails.")]
-Latency = Annotated[float, typer.Option(min=0.0, metavar="MS", help="How long it takes to answer.")]
+Outage = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        metavar="MS",
+        callback=finite,
+        help="For how long it fails.",
+    ),
+]
+Latency = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        metavar="MS",
+        callback=finite,
+        help="How long it takes to answer.",
+    ),
+]
 Hangs = Annotated[bool, typer.Option("--hangs", help="In the outage it does not answer at all.")]
 Together = Annotated[
     bool, typer.Option("--together", help="Every client sends one request as the outage begins.")
@@ -114,7 +150,14 @@ def plot(
         typer.Option("-o", "--output", metavar="OUT", help="A .svg or .png file."),
     ] = Path("chain.svg"),
     scale: Annotated[
-        float, typer.Option(min=0.5, max=4.0, metavar="X", help="PNG: pixels per unit.")
+        float,
+        typer.Option(
+            min=0.5,
+            max=4.0,
+            metavar="X",
+            callback=finite,
+            help="PNG: pixels per unit.",
+        ),
     ] = 1.5,
     failure_rate: Rate = None,
     max_amplification: Limit = None,

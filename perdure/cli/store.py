@@ -41,7 +41,7 @@ def backup(
     no directory for DEST; 6: DEST is there already.
     """
     from perdure.store import backup as copies
-    from perdure.store.protocol import StoreError
+    from perdure.store.protocol import NoRoom, StoreError
     from perdure.store.sqlite import DATABASE_NAME
 
     if not (data / DATABASE_NAME).is_file():
@@ -52,6 +52,8 @@ def backup(
         raise output.fail(f"there is no directory {dest.absolute().parent}", output.NOT_FOUND)
     try:
         copied = copies.backup(data, dest)
+    except (copies.NotWritable, NoRoom) as problem:
+        raise output.fail(str(problem), output.USAGE) from None
     except StoreError as problem:
         raise output.fail(str(problem), output.FAILED) from None
     if as_json:

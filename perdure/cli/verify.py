@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import FIELDS_KEY, AsJson, FieldsCommand, merged_input
+from perdure.cli.options import (
+    FIELDS_KEY,
+    SECONDS_MAX,
+    AsJson,
+    FieldsCommand,
+    finite,
+    merged_input,
+)
 
 if TYPE_CHECKING:
     from perdure.verifying.compare import Finding
@@ -55,7 +62,14 @@ Depth = Annotated[
 ]
 MaxSchedules = Annotated[int, typer.Option(min=1, metavar="N", help="Try no more than this.")]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="How long one run may take.")
+    float,
+    typer.Option(
+        min=0.1,
+        max=SECONDS_MAX,
+        callback=finite,
+        metavar="SECONDS",
+        help="How long one run may take.",
+    ),
 ]
 Redrive = Annotated[
     bool,

@@ -34,6 +34,10 @@ class Copied(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class NotWritable(StoreError):
+    """The copy can't be written; the store is as it was."""
+
+
 def backup(data_dir: Path, dest: Path) -> Copied:
     """Copy the store in `data_dir` to the new file `dest`, as of one commit; a node may go on.
 
@@ -61,7 +65,7 @@ def copy(source: apsw.Connection, dest: Path, *, origin: Path, key: bytes | None
         # It holds the key of the tokens: for its owner alone, from its first byte on.
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as cause:
-        raise StoreError(f"cannot write {partial}: {cause.strerror}") from cause
+        raise NotWritable(f"cannot write {partial}: {cause.strerror}") from cause
     try:
         _fill(source, partial, key)
         found = examine(partial, origin=origin)
@@ -73,7 +77,7 @@ def copy(source: apsw.Connection, dest: Path, *, origin: Path, key: bytes | None
         is_source = isinstance(cause, (apsw.CorruptError, apsw.NotADBError))
         raise sqlite_schema.told(cause, origin if is_source else dest) from cause
     except OSError as cause:
-        raise StoreError(f"cannot write {dest}: {cause.strerror}") from cause
+        raise NotWritable(f"cannot write {dest}: {cause.strerror}") from cause
     finally:
         partial.unlink(missing_ok=True)
     return msgspec.structs.replace(found, path=str(dest))

@@ -66,6 +66,18 @@ def test_a_rate_is_kept_over_the_whole_run(monkeypatch):
     assert sum(len(part) for part in client.asked) == 100
 
 
+def test_who_stops_it_is_told_how_far_it_was(capsys):
+    class Stopped(FakeClient):
+        def call_many(self, calls):
+            if len(self.asked) == 1:
+                raise KeyboardInterrupt
+            return super().call_many(calls)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Stopped(), "abcd", rate=20)
+    assert capsys.readouterr().err == "stopped: asked at least 2 of 4\n"
+
+
 def test_nobody_is_asked_where_nobody_sits_and_a_no_does_nothing(monkeypatch):
     bulk.confirmed("cancel workflows:", 5, yes=False)
     monkeypatch.setattr(bulk, "is_terminal", lambda: True)

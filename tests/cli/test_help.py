@@ -28,6 +28,19 @@ def test_help_names_what_an_option_takes_cuts_no_sentence_and_has_an_example(wor
     assert re.search(r"Examples?:", said)
 
 
+def test_no_option_takes_a_number_that_is_not_finite():
+    numbers = []
+    for words in ALL:
+        command = typer.main.get_command(app)
+        for word in words:
+            command = command.commands[word]
+        numbers += [it for it in command.params if "float" in it.type.name]
+    assert len(numbers) > 40
+    for option in numbers:
+        with pytest.raises(typer.BadParameter, match="no finite number"):
+            option.callback(None, option, float("nan"))
+
+
 def test_a_first_sentence_ends_at_its_full_stop_or_with_its_paragraph():
     assert first_sentence("Run it, so that\n    it runs. More of it.") == "Run it, so that it runs."
     assert first_sentence("Run it\n\nMore.") == "Run it."

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import perdure
+from perdure.cli import main, output
 from perdure.cli.main import run
 
 POLICY = ["check", "fix", "report", "plot", "simulate", "import", "snippet", "app", "self-test"]
@@ -78,6 +80,30 @@ def test_an_error_that_nobody_reads_keeps_its_exit_code():
     done = subprocess.run(command, stdout=write, stderr=write, timeout=20, check=False)
     os.close(write)
     assert done.returncode == 4
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_what_has_no_room_on_standard_output_is_one_line_and_exit_code_1():
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure.cli.main", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+    said = b"perdure: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(monkeypatch):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(main, "run", lambda _: output.say("order-\u00fc"))
+    with pytest.raises(SystemExit):
+        main.main([])
+    assert screen.buffer.getvalue() == b"order-\\xfc\n"
 
 
 def test_the_version_is_the_packages(capsys):

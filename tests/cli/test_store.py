@@ -69,3 +69,10 @@ def test_a_damaged_store_is_named_and_not_the_copy_of_it(damaged, tmp_path, caps
     assert not (tmp_path / "copy.db").exists()
     assert run(["restore", str(damaged), "--data", str(tmp_path / "other")]) == 2
     assert f"{damaged}/perdure.db is damaged: " in capsys.readouterr().err
+
+
+def test_a_copy_that_can_not_be_written_is_exit_code_2(data, tmp_path, capsys):
+    long = tmp_path / ("x" * 255)  # With what a copy that is under way is called, it is too long.
+    assert run(["backup", str(long), "--data", str(data)]) == 2
+    assert capsys.readouterr().err.startswith("perdure: cannot write ")
+    assert not list(tmp_path.glob("x*"))
