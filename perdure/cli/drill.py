@@ -30,6 +30,16 @@ BLOWS_MAX = 10_000
 MINUTES_MAX = 1_440
 DEPTH_MAX = 3
 LIST_COLUMNS = 100
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=MINUTES_MAX,
+        callback=finite,
+        metavar="N",
+        help="A soak: work and kills so long.",
+    ),
+]
 
 
 @app.command("list", epilog="\b\nExample:\n  perdure drill list")
@@ -73,16 +83,7 @@ def run(
         int | None,
         typer.Option(min=0, max=BLOWS_MAX, metavar="N", help="SIGKILLs of the whole node."),
     ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=MINUTES_MAX,
-            callback=finite,
-            metavar="N",
-            help="A soak: work and kills so long.",
-        ),
-    ] = None,
+    minutes: Minutes = None,
     depth: Annotated[
         int | None, typer.Option(min=1, max=DEPTH_MAX, metavar="N", help="Faults in one run.")
     ] = None,
