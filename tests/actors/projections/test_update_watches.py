@@ -86,8 +86,8 @@ def test_one_whose_run_ends_without_an_answer_has_failed():
     rig = Rig()
     rig.has(1, RECEIVED)
     rig.watch(1)
-    rig.commit(closings=[WorkflowCompleted(4, 7, None)])
     rig.status["w"] = Status.COMPLETED
+    rig.commit(closings=[WorkflowCompleted(4, 7, None)])
     rig.watch(2)
     assert [answer.failure.type for _, answer in rig.answers] == ["WorkflowEnded"] * 2
 
