@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import AsJson, Commands, finite
+from perdure.cli.options import SEED_MAX, AsJson, Commands, finite
 
 if TYPE_CHECKING:
     from chaos.drill_kit import Drill, Options, Report
@@ -71,7 +71,8 @@ def list_(as_json: AsJson = False) -> None:
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME", help="See `perdure drill list`.")],
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Repeats a run's plan; else random.")
+        int | None,
+        typer.Option(min=0, max=SEED_MAX, metavar="N", help="Repeats a run's plan; else random."),
     ] = None,
     workflows: Annotated[
         int | None, typer.Option(min=1, max=WORKFLOWS_MAX, metavar="N", help="How many to run.")
@@ -108,6 +109,7 @@ def run(
         "depth": depth,
     }
     options = _options(drill, {key: value for key, value in given.items() if value is not None})
+    _make(report)
     # Whatever ends us, the node that we started is stopped on the way out.
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
@@ -146,6 +148,16 @@ def _options(drill: Drill, given: dict[str, Any]) -> Options:
         raise typer.BadParameter(f"the drill {drill.name} has no --{flag}; it takes {takes}")
     given.setdefault("seed", secrets.randbelow(1_000_000))
     return drill.options(given)
+
+
+def _make(report: Path | None) -> None:
+    """The directory of the report, before anything is done for it."""
+    try:
+        if report is not None:
+            report.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        text = f"--report: cannot write in {report}: {problem.strerror}"
+        raise output.fail(text, output.USAGE) from None
 
 
 def _show(report: Report, drill: Drill) -> None:

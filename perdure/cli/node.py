@@ -14,6 +14,7 @@ from perdure.cli import output
 from perdure.cli.options import (
     DATA_DEFAULT,
     ENDPOINT_VARIABLE,
+    SEED_MAX,
     TIMEOUT_S_DEFAULT,
     AsJson,
     Build,
@@ -70,7 +71,12 @@ Outboxes = Annotated[
 GraceMs = Annotated[
     int, typer.Option(min=0, metavar="MS", help="What workers get to finish at a stop.")
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", help="Of the jitter, for repeatable runs.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=-SEED_MAX, max=SEED_MAX, metavar="N", help="Of the jitter, for repeatable runs."
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -25,6 +25,7 @@ ENDPOINT_VARIABLE = "PERDURE_ENDPOINT"
 DATA_DEFAULT = ".perdure"
 
 SECONDS_MAX = 1e9
+SEED_MAX = 2**63 - 1
 
 
 def finite(value: float | None) -> float | None:

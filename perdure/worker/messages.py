@@ -144,8 +144,9 @@ class Messages:
             return values.encode_result(context.copy().run(function, *args, **kwargs))
         except InvalidArgument:
             raise
-        except (Exception, Evicted) as problem:
-            why = str(problem) or "it would schedule something"
+        except (Exception, Evicted, SystemExit, asyncio.CancelledError) as problem:
+            is_evicted = isinstance(problem, Evicted)
+            why = "it would schedule something" if is_evicted else str(problem)
             raise FailedPrecondition(
                 f"query {name!r} failed: {type(problem).__name__}: {why}"
             ) from problem

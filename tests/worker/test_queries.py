@@ -27,6 +27,10 @@ replayed: list[str] = []
 drawn: list[int] = []
 
 
+class Stop(BaseException):
+    """What nobody expects."""
+
+
 @workflow.define
 async def counts(word: str) -> int:
     replayed.append(word)
@@ -53,6 +57,10 @@ async def counts(word: str) -> int:
     @workflow.query
     def is_cancelled() -> None:
         raise asyncio.CancelledError
+
+    @workflow.query
+    def stops() -> None:
+        raise Stop
 
     @workflow.query
     def starts() -> None:
@@ -225,15 +233,16 @@ def test_the_watch_sees_that_a_long_history_gets_on(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("exits", "SystemExit(3)"), ("is_cancelled", "CancelledError()")]
+    ("name", "said", "kept"),
+    [("exits", "SystemExit: 3", 3), ("is_cancelled", "CancelledError", 3), ("stops", "Stop()", 0)],
 )
 def test_a_query_that_would_end_its_worker_is_refused_and_the_next_is_answered(
-    node, page, name, said
+    node, page, name, said, kept
 ):
     node.worker(workflows=[counts])
     answer = ask(node, page, 1, events_of(4), name=name)
     assert (answer.code, said in answer.message) == ("FAILED_PRECONDITION", True)
-    assert values.decode(ask(node, page, 2, events_of(4)).result) == 4
+    assert values.decode(ask(node, page, 2, events_of(4, 1), after=kept).result) == 5
 
 
 def test_only_so_many_copies_are_kept(node, page, monkeypatch):
