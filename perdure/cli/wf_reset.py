@@ -32,7 +32,7 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be asked for again.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
