@@ -47,11 +47,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[str, ...]
 
 
-def key_of(workflow_id: str, activity_id: str) -> str:
+def key_of(workflow_id: str, activity_id: str, run: int = 1) -> str:
     """The idempotency key as the contract has it: "/", "%" and "#" inside an id are percent-
-    encoded.
+    encoded, and a later run says which it is.
     """
-    return "/".join(_quoted(part) for part in (workflow_id, activity_id))
+    of_run = f"#{run}" if run > 1 else ""
+    return f"{_quoted(workflow_id)}{of_run}/{_quoted(activity_id)}"
 
 
 def _quoted(part: str) -> str:
@@ -60,8 +61,8 @@ def _quoted(part: str) -> str:
     return part
 
 
-def read(workflow_id: str, events: Iterable[Mapping[str, Any]]) -> Told:
-    """What the events of one workflow say, taken as they come."""
+def read(workflow_id: str, events: Iterable[Mapping[str, Any]], run: int = 1) -> Told:
+    """What the events of one run of a workflow say, taken as they come."""
     scheduled: list[str] = []
     done: list[Done] = []
     parked: list[str] = []
@@ -69,12 +70,12 @@ def read(workflow_id: str, events: Iterable[Mapping[str, Any]]) -> Told:
     for event in events:
         match event["kind"]:
             case "ActivityTaskScheduled":
-                scheduled.append(key_of(workflow_id, event["activity_id"]))
+                scheduled.append(key_of(workflow_id, event["activity_id"], run))
             case "ActivityTaskCompleted":
-                key = key_of(workflow_id, event["activity_id"])
+                key = key_of(workflow_id, event["activity_id"], run)
                 done.append(Done(key, event["attempt"], event["result"]))
             case "ActivityDeadLettered":
-                parked.append(key_of(workflow_id, event["activity_id"]))
+                parked.append(key_of(workflow_id, event["activity_id"], run))
             case "WorkflowCompleted":
                 status, result = "Completed", event["result"]
             case "WorkflowFailed":

@@ -21,7 +21,10 @@ HEARTBEAT_MS = 1_500
 LEASE_MS = 2_500
 BEAT_S = 0.1
 PARKED = "parked"
-MIXED_EFFECTS = 7
+GO_ON = "go-on"
+CHILD = "/@1"  # Behind the id of a Mixed workflow: that of its child.
+CHILD_RUNS = 2
+MIXED_EFFECTS = 7 + CHILD_RUNS
 
 
 class Step:
@@ -119,9 +122,24 @@ def parked_step(ledger: str) -> str:
     return step.returned(step.apply())
 
 
+@workflow.define(name="MixedChild")
+async def mixed_child(fail_rate: float, work_ms: int, ledger: str, seed: int) -> list[str]:
+    """One step a run, and as many runs as are wanted."""
+    receipt = await workflow.execute_activity(
+        shaky_step, fail_rate, work_ms, ledger, seed, activity_id="of-child"
+    )
+    if workflow.info().run < CHILD_RUNS:
+        workflow.continue_as_new(fail_rate, work_ms, ledger, seed)
+    return [receipt]
+
+
 @workflow.define(name="Mixed")
 async def mixed(fail_rate: float, work_ms: int, ledger: str, seed: int) -> list[str]:
-    """Steps side by side, a timer, heartbeats, a dead letter that needs an operator."""
+    """Steps side by side, a timer, heartbeats, a dead letter that needs an operator; a child that
+    continues as new, and a signal that is waited for.
+    """
+    box = workflow.receive(GO_ON)
+    child = await workflow.start_child(mixed_child, fail_rate, work_ms, ledger, seed)
 
     async def shaky(*names: str) -> list[str]:
         calls = [
@@ -138,7 +156,8 @@ async def mixed(fail_rate: float, work_ms: int, ledger: str, seed: int) -> list[
         await workflow.execute_activity(beating_step, 3 * work_ms, ledger, activity_id="beating")
     )
     receipts.append(await workflow.execute_activity(parked_step, ledger, activity_id=PARKED))
-    await asyncio.gather(asyncio.sleep(0.1), asyncio.sleep(0.2))
+    await asyncio.gather(asyncio.sleep(0.1), asyncio.sleep(0.2), child)
+    await box.get()
     return [*receipts, *await shaky("last-1", "last-2")]
 
 

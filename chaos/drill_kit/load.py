@@ -13,7 +13,7 @@ import msgspec
 
 from chaos import history_audit
 from chaos.ledger_audit import LedgerFile, Run
-from chaos.workload import MIXED_EFFECTS, PARKED
+from chaos.workload import CHILD, CHILD_RUNS, GO_ON, MIXED_EFFECTS, PARKED
 from perdure.errors import (
     FailedPrecondition,
     NotFound,
@@ -40,7 +40,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     The argument `ledger`, the path of the ledger's file, is added. `effects`: how many effects one
     workflow has at its end. `returns_receipts`: whether it returns the receipts of its effects.
-    `parks`: the activities of it that may be parked; to be redriven (see Load.redrive).
+    `parks`: the activities of it that may be parked; to be redriven (see Load.redrive). `signal`:
+    it waits for one of that name. `child`, behind its id: that of its child, which has so many
+    `child_runs`.
     """
 
     type: str
@@ -48,6 +50,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     effects: int
     returns_receipts: bool = True
     parks: tuple[str, ...] = ()
+    signal: str = ""
+    child: str = ""
+    child_runs: int = 0
 
 
 def flaky(*, activities: int = 8, fail_rate: float = 0.4, work_ms: int = 200, seed: int) -> Start:
@@ -64,7 +69,15 @@ def flaky(*, activities: int = 8, fail_rate: float = 0.4, work_ms: int = 200, se
 def mixed(*, fail_rate: float = 0.3, work_ms: int = 150, seed: int) -> Start:
     """Workflows with something for every actor to lose: see chaos.workload."""
     arguments = {"fail_rate": fail_rate, "work_ms": work_ms, "seed": seed}
-    return Start(type="Mixed", arguments=arguments, effects=MIXED_EFFECTS, parks=(PARKED,))
+    return Start(
+        type="Mixed",
+        arguments=arguments,
+        effects=MIXED_EFFECTS,
+        parks=(PARKED,),
+        signal=GO_ON,
+        child=CHILD,
+        child_runs=CHILD_RUNS,
+    )
 
 
 class Load:
@@ -131,6 +144,8 @@ class Load:
                 **self.start.arguments,
             )
             self.ids.append(workflow_id)
+            if self.start.signal:
+                self.client.signal_workflow(workflow_id, self.start.signal, request_id=workflow_id)
             self.parks |= {history_audit.key_of(workflow_id, name) for name in self.start.parks}
             self._counted = False
         if count is None:
@@ -283,10 +298,17 @@ class Load:
     # --- the evidence ----------------------------------------------------------------------
     def told(self) -> list[history_audit.Told]:
         """What the durable history says of every workflow, read through a client."""
-        return [
+        found = [
             history_audit.read(workflow_id, self.client.history(workflow_id))
             for workflow_id in (*self.ids, *self.others)
         ]
+        for workflow_id in self.ids:
+            child = f"{workflow_id}{self.start.child}"
+            found += [
+                history_audit.read(child, self.client.history(child, run=run), run)
+                for run in range(1, self.start.child_runs + 1)
+            ]
+        return found
 
     def counts(self) -> history_audit.Counts:
         """History and ledger held against each other. A workflow that ended otherwise than
