@@ -213,6 +213,8 @@ def _view(body: CommitBody, index: int, kind: str, execution_id: str, record: An
     workflow_id, run = of_execution(execution_id)
     view["workflow_id"] = workflow_id or None
     view["run"] = run if workflow_id else None
+    if isinstance(record, GateSet):
+        view["gate"] = record.kind  # Its own `kind`, which is the event's word already.
     for name in record.__struct_fields__:
         if name in _LEFT_OUT or name in view:
             continue

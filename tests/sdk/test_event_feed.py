@@ -234,3 +234,13 @@ def test_an_answer_looks_at_a_part_of_a_long_log_only_and_the_asker_goes_on(engi
     assert (list(first.events), first.next != "0") == ([], True)
     assert len(list(engine.client.events(kinds=wanted))) == 20
     assert len(list(engine.client.events(kinds=wanted, workflow_id="w7"))) == 1
+
+
+def test_a_pause_says_whether_a_queue_or_an_activity_type_of_that_name_is_meant(engine):
+    engine.client.pause_queue("step")
+    engine.client.pause_activity_type("step")
+    events = engine.client.events(kinds=["GateSet"], follow=False)
+    assert [(it.gate, it.name) for it in events] == [
+        ("queue", "step"),
+        ("activity_type", "step"),
+    ]
