@@ -183,7 +183,7 @@ class _Runs:
     def _workflow_id(self, due_ms: int) -> str:
         """An id that no run before has: by when it was due, and how many there were."""
         stamp = _stamp(due_ms)
-        return f"{self._now.schedule_id}-{stamp}-{self._now.started + 1}"
+        return f"{self._now.schedule_id}-{stamp}-{self._now.runs + 1}"
 
     def _start(self, workflow_id: str, due_ms: int) -> None:
         spec = self._now.spec

@@ -154,6 +154,7 @@ class Schedule(msgspec.Struct, array_like=True):
     requests: list[str] = []
     deleted: bool = False
     changed_n: int = 0  # The commit that changed it last.
+    runs: int = 0  # All that were ever started under this id, before it was deleted too.
 
 
 def fold(schedule: Schedule | None, group: str, record: Any, n: int = 0) -> Schedule | None:
@@ -163,9 +164,11 @@ def fold(schedule: Schedule | None, group: str, record: Any, n: int = 0) -> Sche
     """
     if isinstance(record, ScheduleSet):
         if schedule is None or schedule.deleted:
+            runs = 0 if schedule is None else schedule.runs
             schedule = Schedule(
                 group.removeprefix(SCHEDULE_MARK), record.spec, record.at_ms, record.at_ms, None
             )
+            schedule.runs = runs
         schedule.spec = record.spec
         schedule.next_ms = record.next_ms
         schedule.paused, schedule.reason = record.paused, record.reason
@@ -208,6 +211,7 @@ def _fired(schedule: Schedule, record: ScheduleFired) -> None:
         schedule.buffered = schedule.buffered[1:]
     if record.outcome == "started":
         schedule.started += 1
+        schedule.runs += 1
         schedule.running[record.workflow_id] = record.due_ms
     else:
         schedule.skipped += 1

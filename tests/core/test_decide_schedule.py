@@ -200,6 +200,16 @@ def test_a_schedule_exists_once_is_replaced_only_on_demand_and_its_id_is_free_af
     assert bench.schedule.started == 0
 
 
+def test_a_schedule_that_was_deleted_and_made_again_gives_no_id_a_second_time():
+    bench = Bench().create()
+    bench.ask(TriggerSchedule(GROUP, "", "r-1"))
+    bench.ask(DeleteSchedule(GROUP, "r-2"))
+    bench.ask(PutSchedule(GROUP, bench.spec, False, "", "r-3"))
+    bench.ask(TriggerSchedule(GROUP, "", "r-4"))
+    assert bench.schedule.started == 1
+    assert len(set(bench.starts)) == 2
+
+
 def test_a_start_whose_id_is_taken_does_not_block_the_schedule():
     bench = Bench().create()
     verdict = decide_schedule(bench.schedule, FireSchedule(GROUP, MINUTE_MS), MINUTE_MS)
