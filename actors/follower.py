@@ -15,7 +15,7 @@ from perdure.core.links import HISTORY, Feed, FromHistory, Hello, Newest, Welcom
 from perdure.core.records import Group, decode_body
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store.protocol import Reader, StoreError
+from perdure.store.protocol import Damaged, Reader, StoreError
 
 COMMITS_A_READ = 1_000
 # Either our hello or its answer got lost: without them nothing of the log would ever come.
@@ -23,6 +23,7 @@ HELLO_AGAIN_MS = 1_000
 # A history that is there and says nothing for so long does not know us: what a predecessor of ours
 # had left on its own connection may be read behind our greeting, and take its place.
 SILENT_MS = 3_000
+EXIT_STORE_DAMAGED = 2
 from_history = msgspec.msgpack.Decoder(list[FromHistory])
 
 
@@ -115,7 +116,10 @@ class Follower(Mailbox):
         self._hello_ms = self.now_ms() + SILENT_MS
         if not self._loaded:
             self.reader = self.host.reader(self.boot.data_dir)
-            n, executions = self.reader.open_state()
+            try:
+                n, executions = self.reader.open_state()
+            except Damaged as error:
+                self.fail(EXIT_STORE_DAMAGED, f"{error}; see `perdure doctor`")
             reached(CrashPoint.PROJECTION_STATE_READ_NOT_LOADED)
             self.reached = n
             self._loaded = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -47,12 +48,14 @@ def reset(
     from perdure.clock import wall_ms
     from perdure.request_ids import new_request_id
 
+    if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter("nobody can be asked here: give --yes, or --dry-run to look first")
     reset_to, request_id = wire_flow.ResetWorkflow, new_request_id()
     with output.reported():
         look = reset_to(workflow_id, to, reason or None, None, True)
         args = reset_to(workflow_id, to, reason or None, request_id)
     with connected(endpoint, timeout) as client:
-        if dry_run or not (yes or as_json):
+        if dry_run or not yes:
             found: dict[str, Any] = output.plain(ask(client, look))
             if as_json:
                 output.emit({"workflow_id": workflow_id, "to_event": to, "done": None, **found})

@@ -29,6 +29,10 @@ class StoreBehind(StoreError):
     """The store lacks commits that were durable once, or has others in their place."""
 
 
+class Damaged(StoreError):
+    """The store's file is not what was written. Who acts: an operator, with a backup."""
+
+
 class NoRoom(StoreError):
     """The disk is full. What was being written may be there or not.
 
@@ -321,6 +325,7 @@ __all__ = [
     "Change",
     "CommitRow",
     "Contradiction",
+    "Damaged",
     "DiskFailed",
     "EpochLost",
     "NoRoom",

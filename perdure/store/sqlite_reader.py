@@ -20,7 +20,7 @@ from perdure.store import (
     sqlite_schedules,
     sqlite_schema,
 )
-from perdure.store.protocol import AsideRow, CommitRow, StoreError, WorkflowFilter
+from perdure.store.protocol import AsideRow, CommitRow, Damaged, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
 _MORE_FITS = "perdure_more_fits"
@@ -41,6 +41,7 @@ class SqliteReader:
     """
 
     def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / sqlite_schema.DATABASE_NAME
         self._open: apsw.Connection | None = sqlite_schema.open_for_reading(data_dir)
 
     def key(self) -> bytes:
@@ -57,8 +58,11 @@ class SqliteReader:
 
     def open_state(self) -> tuple[int, list[Execution]]:
         """(n, every open execution with its open activities and timers) as of commit n."""
-        with self._transaction() as connection:
-            return sqlite_rows.load_newest(connection).n, sqlite_rows.load_open(connection)
+        try:
+            with self._transaction() as connection:
+                return sqlite_rows.load_newest(connection).n, sqlite_rows.load_open(connection)
+        except apsw.CorruptError as cause:
+            raise Damaged(str(sqlite_schema.told(cause, self._path))) from cause
 
     def commits(self, after: int, limit: int) -> list[CommitRow]:
         """Commit rows after `after`, in order."""
