@@ -7,6 +7,7 @@ were chunked. Recorded commands are matched with those that the code issues, by 
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -42,6 +43,8 @@ class Replayer(WorkflowSide):
         self._taken = 0
         self._broken: BaseException | None = None
         self._cancel_reason: str | None = None
+        # What the workflow waited for when it was cancelled, and may end well all the same.
+        self._absorbed: asyncio.Future[Any] | None = None
 
     # --- for the worker ---------------------------------------------------------
     def learn(self, events: Iterable[records.Event], cursor: int) -> None:
@@ -144,6 +147,8 @@ class Replayer(WorkflowSide):
     def _wake(self, at_ms: int) -> None:
         loop = self.loop
         loop.now_ms = at_ms
+        if self._absorbed is not None and self._absorbed.done():
+            self._cancel_again()
         loop.run_until_idle()
         if loop.escaped is not None:
             raise loop.escaped
@@ -262,8 +267,22 @@ class Replayer(WorkflowSide):
             return
         self._cancel_reason = event.reason
         # In the loop's turn: what is given up by it was issued by no line of the worker's.
-        self.loop.call_soon(task.cancel, event.reason or None, context=contextvars.Context())
+        self.loop.call_soon(self._cancel, task, context=contextvars.Context())
         self._wake(event.at_ms)
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        task.cancel(self._cancel_reason or None)
+        waits_for = getattr(task, "_fut_waiter", None)
+        if getattr(waits_for, "cancel_requested", False):
+            self._absorbed = waits_for
+
+    def _cancel_again(self) -> None:
+        """What it waited for when it was cancelled has ended: well, the code is told where it waits
+        next. Behind the turn in which it takes that result.
+        """
+        absorbed, self._absorbed = self._absorbed, None
+        if absorbed is not None and not absorbed.cancelled() and self._main_task is not None:
+            self.loop.call_soon(self._cancel, self._main_task, context=contextvars.Context())
 
     def _on_ended(self, event: records.Event) -> None:
         """It was ended from outside; what its code had not said yet will never be said."""
