@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 FORMAT_VERSION = 3
 
 # --- sizes ------------------------------------------------------------------
