@@ -220,9 +220,7 @@ def _fire(schedule: Schedule, command: FireSchedule, now_ms: int) -> Verdict:
     next_ms = times.after(max(now_ms, command.due_ms))
     due = times.newest(now_ms, command.due_ms, max(spec.catch_up, 1))
     is_late = now_ms - due[-1] > max(LATE_MS, spec.jitter_ms)
-    made_up = due[len(due) - spec.catch_up :] if is_late else due[-max(spec.catch_up, 1) :]
-    if not is_late and spec.catch_up == 0:
-        made_up = due[-1:]
+    made_up = [] if is_late and spec.catch_up == 0 else due
     runs = _Runs(schedule, now_ms)
     missed = len(list(islice(times.between(command.due_ms, now_ms), MISSED_COUNTED_MAX)))
     missed -= len(made_up)

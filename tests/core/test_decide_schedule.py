@@ -128,6 +128,13 @@ def test_of_what_fell_due_while_no_node_was_up_so_much_is_made_up_for_as_was_ask
         assert bench.starts[-1].startswith("nightly-19700101T001000Z")
 
 
+def test_fewer_missed_runs_than_may_be_made_up_for_are_all_made_up_for():
+    bench = Bench(catch_up=3, overlap=Overlap.ALLOW_ALL).create()
+    bench.fire(2 * MINUTE_MS + 30_000)
+    assert len(bench.starts) == 2
+    assert bench.schedule.missed == 0
+
+
 def test_a_run_that_is_only_a_little_late_is_none_that_was_missed():
     bench = Bench(catch_up=0).create()
     bench.fire(MINUTE_MS + 5_000)
