@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.core.command_base import Command
-from perdure.core.commands import AnyAnswer, Done, Refusal, StartWorkflow
+from perdure.core.commands import Done, StartWorkflow
+from perdure.core.facts import Decision, FollowOn, refuse
 from perdure.core.interactions import CancelWorkflow, ChildEnded, TerminateWorkflow
 from perdure.core.record_base import Record
 from perdure.core.schedule_commands import (
@@ -49,16 +49,6 @@ LATE_MS = 10_000
 MISSED_COUNTED_MAX = 10_000
 BACKFILL_MAX = 1_000
 
-Otherwise = Command | None
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What follows. `then`: (command about another execution, what to judge if it is refused)."""
-
-    records: tuple[Record, ...]
-    answer: AnyAnswer
-    then: tuple[tuple[Command, Otherwise], ...] = ()
-
 
 @lru_cache(maxsize=1024)
 def times_of(spec: Spec) -> Times:
@@ -85,7 +75,7 @@ def fires_at_ms(schedule: Schedule) -> int | None:
     return due_ms + int(share * jitter_ms)
 
 
-def decide_schedule(schedule: Schedule | None, command: Any, now_ms: int) -> Verdict:
+def decide_schedule(schedule: Schedule | None, command: Any, now_ms: int) -> Decision:
     """What `command` does to `schedule` (None: there is none of that id)."""
     if isinstance(command, PutSchedule):
         return _put(schedule, command, now_ms)
@@ -93,31 +83,27 @@ def decide_schedule(schedule: Schedule | None, command: Any, now_ms: int) -> Ver
         # The very request that ended it, sent again, is answered as the first time.
         again = schedule is not None and getattr(command, "request_id", "") in schedule.requests
         if again and isinstance(command, DeleteSchedule):
-            return Verdict((), Done())
-        return _refuse("NOT_FOUND", "there is no schedule of this id")
+            return Decision((), Done())
+        return refuse("NOT_FOUND", "there is no schedule of this id")
     return _DECIDERS[type(command)](schedule, command, now_ms)
 
 
-def _refuse(code: str, message: str, at_ms: int = 0) -> Verdict:
-    return Verdict((), Refusal(code, message, at_ms))
-
-
-def _put(schedule: Schedule | None, command: PutSchedule, now_ms: int) -> Verdict:
+def _put(schedule: Schedule | None, command: PutSchedule, now_ms: int) -> Decision:
     is_there = schedule is not None and not schedule.deleted
     if schedule is not None and command.request_id in schedule.requests:
-        return Verdict((), Done())
+        return Decision((), Done())
     if is_there and not command.replace:
-        return _refuse("ALREADY_EXISTS", "there is a schedule of this id already")
+        return refuse("ALREADY_EXISTS", "there is a schedule of this id already")
     if command.replace and not is_there:
-        return _refuse("NOT_FOUND", "there is no schedule of this id")
+        return refuse("NOT_FOUND", "there is no schedule of this id")
     next_ms = times_of(command.spec).after(now_ms)
     if next_ms is None:
-        return _refuse("INVALID_ARGUMENT", "end_ms: the schedule would never be due")
+        return refuse("INVALID_ARGUMENT", "end_ms: the schedule would never be due")
     paused, reason = command.paused, command.reason
     if is_there and schedule is not None and not command.paused:
         paused, reason = schedule.paused, schedule.reason
     record = ScheduleSet(now_ms, command.spec, next_ms, paused, reason, command.request_id)
-    return Verdict((record,), Done())
+    return Decision((record,), Done())
 
 
 class _Runs:
@@ -128,7 +114,7 @@ class _Runs:
         self._now = msgspec.msgpack.decode(msgspec.msgpack.encode(schedule), type=Schedule)
         self._now_ms = now_ms
         self.records: list[Record] = []
-        self.then: list[tuple[Command, Otherwise]] = []
+        self.then: list[FollowOn] = []
 
     def add(self, record: Record) -> None:
         """State `record`."""
@@ -162,12 +148,12 @@ class _Runs:
         if overlap == Overlap.TERMINATE_OTHER:
             for workflow_id in self._now.running:
                 reason = f"schedule {self._now.schedule_id}: the next run is due"
-                self.then.append((TerminateWorkflow(workflow_id, reason), None))
+                self.then.append(FollowOn(TerminateWorkflow(workflow_id, reason)))
             return "started"
         if overlap == Overlap.CANCEL_OTHER:
             for workflow_id in self._now.running:
                 reason = f"schedule {self._now.schedule_id}: the next run is due"
-                self.then.append((CancelWorkflow(workflow_id, reason), None))
+                self.then.append(FollowOn(CancelWorkflow(workflow_id, reason)))
             return "skipped" if buffered else "buffered"
         if overlap == Overlap.BUFFER_ONE:
             return "skipped" if buffered else "buffered"
@@ -196,11 +182,11 @@ class _Runs:
         start = StartWorkflow(
             workflow_id, spec.workflow_type, spec.task_queue, spec.input, None, b"", terms
         )
-        self.then.append((start, ChildEnded(group, workflow_id, "Refused", None, None)))
+        self.then.append(FollowOn(start, ChildEnded(group, workflow_id, "Refused", None, None)))
 
-    def verdict(self) -> Verdict:
+    def decision(self) -> Decision:
         """All that follows."""
-        return Verdict(tuple(self.records), Done(), tuple(self.then))
+        return Decision(tuple(self.records), Done(), tuple(self.then))
 
 
 def _stamp(at_ms: int) -> str:
@@ -209,12 +195,12 @@ def _stamp(at_ms: int) -> str:
     return f"{at:%Y%m%dT%H%M%SZ}"
 
 
-def _fire(schedule: Schedule, command: FireSchedule, now_ms: int) -> Verdict:
+def _fire(schedule: Schedule, command: FireSchedule, now_ms: int) -> Decision:
     if schedule.paused or schedule.next_ms != command.due_ms:
-        return _refuse("FAILED_PRECONDITION", "it is not what is due next")
+        return refuse("FAILED_PRECONDITION", "it is not what is due next")
     begins_ms = fires_at_ms(schedule)
     if begins_ms is None or now_ms < begins_ms:
-        return _refuse("FAILED_PRECONDITION", "too early", begins_ms or 0)
+        return refuse("FAILED_PRECONDITION", "too early", begins_ms or 0)
     spec = schedule.spec
     times = times_of(spec)
     next_ms = times.after(max(now_ms, command.due_ms))
@@ -228,67 +214,67 @@ def _fire(schedule: Schedule, command: FireSchedule, now_ms: int) -> Verdict:
         runs.add(ScheduleFired(now_ms, command.due_ms, "missed", "time", "", missed, next_ms))
     for due_ms in made_up:
         runs.run(due_ms, "time", spec.overlap, next_ms)
-    return runs.verdict()
+    return runs.decision()
 
 
-def _trigger(schedule: Schedule, command: TriggerSchedule, now_ms: int) -> Verdict:
+def _trigger(schedule: Schedule, command: TriggerSchedule, now_ms: int) -> Decision:
     if command.request_id in schedule.requests:
-        return Verdict((), Done())
+        return Decision((), Done())
     runs = _Runs(schedule, now_ms)
     overlap = command.overlap or schedule.spec.overlap
     runs.run(now_ms, "trigger", overlap, schedule.next_ms, command.request_id)
-    return runs.verdict()
+    return runs.decision()
 
 
-def _backfill(schedule: Schedule, command: BackfillSchedule, now_ms: int) -> Verdict:
+def _backfill(schedule: Schedule, command: BackfillSchedule, now_ms: int) -> Decision:
     if command.request_id in schedule.requests:
-        return Verdict((), Done())
+        return Decision((), Done())
     times = times_of(schedule.spec)
     last_ms = min(command.last_ms, now_ms)
     due = list(islice(times.between(command.first_ms, last_ms), BACKFILL_MAX + 1))
     if len(due) > BACKFILL_MAX:
-        return _refuse(
+        return refuse(
             "INVALID_ARGUMENT",
             f"last_ms: more than {BACKFILL_MAX} runs were due in that span; take a shorter one",
         )
     if not due:
-        return _refuse("FAILED_PRECONDITION", "no run was due in that span")
+        return refuse("FAILED_PRECONDITION", "no run was due in that span")
     runs = _Runs(schedule, now_ms)
     for due_ms in due:
         overlap = command.overlap or schedule.spec.overlap
         runs.run(due_ms, "backfill", overlap, schedule.next_ms, command.request_id)
-    return runs.verdict()
+    return runs.decision()
 
 
-def _pause(schedule: Schedule, command: PauseSchedule, now_ms: int) -> Verdict:
+def _pause(schedule: Schedule, command: PauseSchedule, now_ms: int) -> Decision:
     if command.request_id in schedule.requests:
-        return Verdict((), Done())
+        return Decision((), Done())
     next_ms = schedule.next_ms
     if not command.paused:
         next_ms = times_of(schedule.spec).after(now_ms)
     runs = _Runs(schedule, now_ms)
     runs.add(SchedulePaused(now_ms, command.paused, command.reason, next_ms, command.request_id))
     runs.buffered()
-    return runs.verdict()
+    return runs.decision()
 
 
-def _delete(schedule: Schedule, command: DeleteSchedule, now_ms: int) -> Verdict:
-    return Verdict((ScheduleDeleted(now_ms, command.request_id),), Done())
+def _delete(schedule: Schedule, command: DeleteSchedule, now_ms: int) -> Decision:
+    return Decision((ScheduleDeleted(now_ms, command.request_id),), Done())
 
 
-def _run_ended(schedule: Schedule, command: ChildEnded, now_ms: int) -> Verdict:
+def _run_ended(schedule: Schedule, command: ChildEnded, now_ms: int) -> Decision:
     if command.child_id not in schedule.running:
-        return _refuse("NOT_FOUND", "it runs no workflow of this id")
+        return refuse("NOT_FOUND", "it runs no workflow of this id")
     runs = _Runs(schedule, now_ms)
     runs.add(ScheduleRunEnded(now_ms, command.child_id, command.status))
     if schedule.spec.pause_on_failure and command.status not in ("Completed", "Cancelled"):
         reason = f"{command.child_id} ended as {command.status}"
         runs.add(SchedulePaused(now_ms, True, reason, schedule.next_ms, None))
     runs.buffered()
-    return runs.verdict()
+    return runs.decision()
 
 
-_DECIDERS: dict[type, Callable[[Schedule, Any, int], Verdict]] = {
+_DECIDERS: dict[type, Callable[[Schedule, Any, int], Decision]] = {
     FireSchedule: _fire,
     TriggerSchedule: _trigger,
     BackfillSchedule: _backfill,

@@ -8,7 +8,6 @@ from typing import Any
 from perdure.core.commands import AnyAnswer
 from perdure.core.decide_schedule import decide_schedule
 from perdure.core.draft import Draft
-from perdure.core.facts import FollowOn
 from perdure.core.schedule_state import SCHEDULE_MARK, Schedule, fold
 
 KEPT_MAX = 10_000
@@ -26,15 +25,15 @@ class ScheduleBook:
         schedule = self._kept.get(group)
         if schedule is None:
             schedule = self._read(group.removeprefix(SCHEDULE_MARK))
-        verdict = decide_schedule(schedule, command, now_ms)
-        for record in verdict.records:
+        decision = decide_schedule(schedule, command, now_ms)
+        for record in decision.records:
             schedule = fold(schedule, group, record, n)
-        if verdict.records and schedule is not None:
-            draft.groups.setdefault(group, []).extend(verdict.records)
+        if decision.records and schedule is not None:
+            draft.groups.setdefault(group, []).extend(decision.records)
             draft.schedules[group] = schedule
             self._kept[group] = schedule
-        draft.then += [FollowOn(asked, otherwise) for asked, otherwise in verdict.then]
-        return verdict.answer
+        draft.then += decision.then
+        return decision.answer
 
     def forget(self) -> None:
         """Begin again with what the store has."""

@@ -39,12 +39,12 @@ class Bench:
         return self
 
     def ask(self, command: Any) -> Any:
-        verdict = decide_schedule(self.schedule, command, self.now_ms)
-        for record in verdict.records:
+        decision = decide_schedule(self.schedule, command, self.now_ms)
+        for record in decision.records:
             self.schedule = fold(self.schedule, GROUP, record)
-        self.then += [command for command, _ in verdict.then]
-        self.answers.append(verdict.answer)
-        return verdict.answer
+        self.then += [follow_on.command for follow_on in decision.then]
+        self.answers.append(decision.answer)
+        return decision.answer
 
     def fire(self, at_ms: int) -> Any:
         self.now_ms = at_ms
@@ -219,8 +219,9 @@ def test_a_schedule_that_was_deleted_and_made_again_gives_no_id_a_second_time():
 
 def test_a_start_whose_id_is_taken_does_not_block_the_schedule():
     bench = Bench().create()
-    verdict = decide_schedule(bench.schedule, FireSchedule(GROUP, MINUTE_MS), MINUTE_MS)
-    [(start, otherwise)] = verdict.then
+    decision = decide_schedule(bench.schedule, FireSchedule(GROUP, MINUTE_MS), MINUTE_MS)
+    [follow_on] = decision.then
+    start, otherwise = follow_on.command, follow_on.otherwise
     assert isinstance(start, StartWorkflow)
     assert otherwise.status == "Refused"
     bench.fire(MINUTE_MS)
