@@ -298,52 +298,6 @@ class RetryScheduled(Record, frozen=True, tag=18):
     beat: int
 
 
-AnyRecord = (
-    WorkflowStarted
-    | WorkflowCompleted
-    | WorkflowFailed
-    | WorkflowTaskCompleted
-    | WorkflowTaskFailed
-    | TimerStarted
-    | TimerFired
-    | TimerCancelled
-    | ActivityTaskScheduled
-    | ActivityTaskCompleted
-    | ActivityTaskFailed
-    | ActivityTaskCancelled
-    | ActivityDeadLettered
-    | ActivityRedriven
-    | LeaseGranted
-    | HeartbeatRecorded
-    | LeaseReleased
-    | RetryScheduled
-    | WorkflowCancelRequested
-    | WorkflowCancelled
-    | WorkflowTerminated
-    | WorkflowContinuedAsNew
-    | SignalReceived
-    | SignalSent
-    | UpdateReceived
-    | UpdateEnded
-    | ChildWorkflowStarted
-    | ChildWorkflowCompleted
-    | ChildWorkflowFailed
-    | ChildCancelRequested
-    | MarkerRecorded
-    | SearchAttributesSet
-    | ActivityCancelRequested
-    | WorkflowReset
-    | WorkflowPaused
-    | LeaseDetached
-    | RetriedNow
-    | GateSet
-    | ScheduleSet
-    | ScheduleFired
-    | ScheduleRunEnded
-    | SchedulePaused
-    | ScheduleDeleted
-)
-
 Event = (
     WorkflowStarted
     | WorkflowCompleted
@@ -373,6 +327,26 @@ Event = (
     | SearchAttributesSet
     | ActivityCancelRequested
     | WorkflowReset
+)
+
+# Beside the events, what changes the task table only, or is of no workflow.
+AnyRecord = (
+    Event
+    | WorkflowTaskCompleted
+    | WorkflowTaskFailed
+    | LeaseGranted
+    | HeartbeatRecorded
+    | LeaseReleased
+    | RetryScheduled
+    | WorkflowPaused
+    | LeaseDetached
+    | RetriedNow
+    | GateSet
+    | ScheduleSet
+    | ScheduleFired
+    | ScheduleRunEnded
+    | SchedulePaused
+    | ScheduleDeleted
 )
 
 EVENT_TYPES: frozenset[type[Record]] = frozenset(Event.__args__)
