@@ -16,7 +16,7 @@ from perdure.core.records import Payload
 from perdure.crash_points import ARMED, CrashPoint, reached
 from perdure.worker.calls import acall, call
 from perdure.worker.children import Children
-from perdure.worker.context import activity_context
+from perdure.worker.context import task_context
 from perdure.worker.heartbeats import Beats
 from perdure.worker.outcome import Outcome
 from perdure.worker.pool import Job, LoopJob, LoopThread, Threads
@@ -95,18 +95,7 @@ class Runner:
             if beats.record(details):
                 self._inbox.post(recorded, task.token)
 
-        context = activity_context(
-            workflow_id=task.workflow_id,
-            workflow_type=task.workflow_type,
-            activity_id=task.activity_id,
-            activity_type=task.activity_type,
-            generation=task.generation,
-            grant=task.grant,
-            attempt=task.attempt,
-            token=task.token,
-            details=task.details,
-            heartbeat=heartbeat,
-        )
+        context = task_context(task, heartbeat)
         return Attempt(task, self._definitions.get(task.activity_type), beats, context)
 
     def start(self, attempt: Attempt, done: Done) -> None:

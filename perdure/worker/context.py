@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from perdure.activity import ActivityContext, Info
 from perdure.core.ids import idempotency_key
+from perdure.core.links import ActivityTask
 
 
 def activity_context(
@@ -36,3 +37,19 @@ def activity_context(
         idempotency_key=idempotency_key(workflow_id, activity_id),
     )
     return ActivityContext(info=info, token=token, details=details, heartbeat=heartbeat)
+
+
+def task_context(task: ActivityTask, heartbeat: Callable[[bytes | None], None]) -> ActivityContext:
+    """The context of the attempt that `task` asks for."""
+    return activity_context(
+        workflow_id=task.workflow_id,
+        workflow_type=task.workflow_type,
+        activity_id=task.activity_id,
+        activity_type=task.activity_type,
+        generation=task.generation,
+        grant=task.grant,
+        attempt=task.attempt,
+        token=task.token,
+        details=task.details,
+        heartbeat=heartbeat,
+    )

@@ -27,7 +27,7 @@ from perdure.errors import InvalidArgument
 from perdure.failures import Cancelled, Failure, failure_from_exception
 from perdure.guardian import guard_call
 from perdure.worker.calls import acall, call
-from perdure.worker.context import activity_context
+from perdure.worker.context import task_context
 from perdure.worker.isolation_links import (
     TEMPLATE_READY,
     Beat,
@@ -171,18 +171,7 @@ class _Child:
             if self._context is context:  # No thread that an earlier one left behind.
                 self._beats.record(details)
 
-        context = self._context = activity_context(
-            workflow_id=task.workflow_id,
-            workflow_type=task.workflow_type,
-            activity_id=task.activity_id,
-            activity_type=task.activity_type,
-            generation=task.generation,
-            grant=task.grant,
-            attempt=task.attempt,
-            token=task.token,
-            details=task.details,
-            heartbeat=heartbeat,
-        )
+        context = self._context = task_context(task, heartbeat)
         if self._doomed:
             return failure_from_exception(Cancelled(self._doomed))
         definition = self._definitions.get(task.activity_type)

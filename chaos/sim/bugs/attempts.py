@@ -286,17 +286,17 @@ def redrive_under_new_key(patches: Patches) -> None:
     """What is redriven is another effect to its receiver."""
 
     def wrap(make: Any) -> Any:
-        def context(**given: Any) -> Any:
-            made = make(**given)
-            if given["generation"] > 1:
-                key = f"{made.info.idempotency_key}-{given['generation']}"
+        def context(*given: Any) -> Any:
+            made = make(*given)
+            if made.info.generation > 1:
+                key = f"{made.info.idempotency_key}-{made.info.generation}"
                 info = msgspec.structs.replace(made.info, idempotency_key=key)
                 object.__setattr__(made, "info", info)
             return made
 
         return context
 
-    patches.around(attempts, "activity_context", wrap)
+    patches.around(attempts, "task_context", wrap)
 
 
 def step_from_another_past(patches: Patches) -> None:
