@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.auditor import names, retries
-from chaos.auditor.leases import UNCHARGED_MAX, Place, Record, find, holds, take_details
+from chaos.auditor.leases import UNCHARGED_MAX, Place, Record, find, holds, let_go, take_details
 from chaos.auditor.state import DEAD, RETRYING, SCHEDULED, Activity, Closed, Workflow
 
 FAILURES_KEPT = 20
@@ -208,14 +208,7 @@ def _ends(activity: Activity, failure: Any, at_ms: int) -> bool:
 
 
 def _cancelled(fold: Place, workflow: Workflow, record: Record) -> None:
-    activity_id, noop = record[3], record[4]
-    activity = workflow.activities.get(activity_id)
-    if workflow.is_partial and activity is None:
-        fold.skipped += 1
-        return
-    if (activity is None) != noop:
-        text = "as if it were closed" if noop else "though it is not open"
-        fold.wrong(workflow, 33, activity_id, f"cancelled {text}")
+    activity = let_go(fold, workflow, record[3], "cancelled", noop=record[4])
     if activity is not None:
         _close(workflow, activity, "cancelled")
 

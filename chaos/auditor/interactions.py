@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from chaos.auditor import names
-from chaos.auditor.leases import Place, Record, find, holds
+from chaos.auditor.leases import Place, Record, find, holds, let_go
 from chaos.auditor.state import CONTINUED, Workflow
 
 RUN_MARK = "\x1f"
@@ -205,13 +205,9 @@ def _attributes_set(fold: Place, workflow: Workflow, record: Record) -> None:
 # --- activities ---------------------------------------------------------------
 def _given_up(fold: Place, workflow: Workflow, record: Record) -> None:
     activity_id, mode, noop = record[3], record[4], record[5]
-    activity = workflow.activities.get(activity_id)
+    activity = let_go(fold, workflow, activity_id, "given up", noop=noop)
     if workflow.is_partial and activity is None:
-        fold.skipped += 1
         return
-    if (activity is None) != noop:
-        text = "as if it were closed" if noop else "though it is not open"
-        fold.wrong(workflow, 33, activity_id, f"given up {text}")
     if mode not in MODES:
         fold.wrong(workflow, 33, activity_id, f"given up in the way of {mode!r}")
     if activity is not None:

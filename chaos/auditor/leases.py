@@ -33,6 +33,21 @@ class Place(Protocol):
         """Report the present record."""
 
 
+def let_go(
+    fold: Place, workflow: Workflow, activity_id: str, how: str, *, noop: bool
+) -> Activity | None:
+    """The activity that its workflow lets go of, open still; None where it was closed, which the
+    record says by `noop`. What it says wrongly is reported; not of what a pruned log began with.
+    """
+    activity = workflow.activities.get(activity_id)
+    if workflow.is_partial and activity is None:
+        fold.skipped += 1
+    elif (activity is None) != noop:
+        text = "as if it were closed" if noop else "though it is not open"
+        fold.wrong(workflow, 33, activity_id, f"{how} {text}")
+    return activity
+
+
 def find(
     fold: Place, workflow: Workflow, activity_id: str, kind: str, number: int
 ) -> Activity | None:
