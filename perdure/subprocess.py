@@ -20,7 +20,7 @@ from typing import Any
 
 from perdure import activity, exits, guardian, values
 from perdure.errors import FailedPrecondition, InvalidArgument
-from perdure.failures import TEXT_BYTES_MAX, Cancelled, Error, NonRetryable
+from perdure.failures import Cancelled, Error, NonRetryable
 from perdure.guarded import Guarded, NotStarted
 from perdure.newest_line import NewestLine
 from perdure.policy import DURATION_MS_MAX
@@ -29,7 +29,6 @@ OUTPUT_BYTES_MAX = 1024 * 1024
 """How much of the program's output is returned: of more, the beginning and the end."""
 
 ERROR_BYTES_MAX = 32 * 1024
-DETAILS_BYTES_MAX = TEXT_BYTES_MAX
 # One text of a process's environment, on Linux, its name included.
 VARIABLE_BYTES_MAX = 128 * 1024
 GRACE_MS_DEFAULT = 5_000

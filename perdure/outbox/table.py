@@ -17,7 +17,6 @@ CHANNEL = TABLE  # Of NOTIFY, for PostgreSQL.
 PENDING = "pending"
 DONE = "done"
 FAILED = "failed"
-STATES = (PENDING, DONE, FAILED)
 
 SQLITE_SCHEMA = """\
 CREATE TABLE IF NOT EXISTS perdure_outbox (
