@@ -148,6 +148,12 @@ class Matching:
         if seat is not None:
             for workflow_id in message.workflow_ids:
                 self._workflows.sent(workflow_id, seat, reached, now_ms)
+        elif self._sets.is_dead(message.session):
+            # Its end was heard first. What it had been sent it may have died of.
+            last = Seat(message.session)
+            for workflow_id in message.workflow_ids:
+                self._workflows.sent(workflow_id, last, reached, now_ms)
+            self._workflows.seat_ended(last)
 
     def new_history(self) -> None:
         """Another history, to whom nothing was lent yet."""

@@ -7,7 +7,7 @@ import pytest
 from perdure.core import commands as c
 from perdure.core.ids import Session
 from perdure.core.lending import LENT_MAX
-from perdure.core.links import Lend, Lent, WorkflowTask
+from perdure.core.links import Lend, Lent, Sessions, WorkflowTask
 from perdure.core.seats import LATE_MS
 
 ONE = Session("node.1", 1)
@@ -124,6 +124,20 @@ def test_what_was_lost_on_the_way_is_said_again_with_each_sync(history, schedule
     said.clear()
     scheduler.sync()
     assert said == [recall]
+
+
+def test_a_worker_whose_end_is_heard_first_died_of_what_history_had_sent_it(
+    history, scheduler, said
+):
+    scheduler.hello()
+    history.start("a")
+    scheduler.mind.sessions(Sessions("node.1", 1, ()))
+    lent(scheduler, history, 1, 5, "a")
+    [command] = scheduler.asked
+    assert (type(command), command.workflow_id) == (c.TimeOutWorkflowTask, "a")
+    assert command.reason == "worker_died"
+    scheduler.hello(Session("node.1", 2))
+    assert scheduler.tasks(WorkflowTask) == []  # Not before history has counted it.
 
 
 def test_another_history_was_lent_nothing(history, scheduler, said):

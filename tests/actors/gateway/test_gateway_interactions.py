@@ -313,6 +313,10 @@ def test_a_feed_that_got_lost_is_read_from_the_log(node, log):
     client = node.client()
     client.ask("ReadEvents", after="now", wait_ms=5_000)
     follows(node)
+    other = node.client()
+    other.ask("TerminateWorkflow", workflow_id="nobody")
+    reply(node, node.history.hear(Ask).n, Refusal("NOT_FOUND", "there is none"))
+    assert "error" in other.answer()  # Thus it has read the log as of the welcome.
     lost = log.start("lost")
     node.history.say(node.name, log.start("w"))
     ok = client.answer()["ok"]
