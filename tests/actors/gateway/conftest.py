@@ -31,8 +31,9 @@ from perdure.core.links import (
     pack,
 )
 from perdure.store.sqlite import SqliteWriter
+from tests.actors.clocks import StoppableHost
 
-DEADLINE_MS = 5_000
+DEADLINE_MS = 20_000
 BASE_MS = 1_700_000_000_000
 ROLES = ("history", "scheduler", "lease_keeper", "dlq")
 _decoders = {
@@ -115,13 +116,15 @@ class GatewayNode:
             workers_endpoint=self.workers,
         )
         self.gateways: list[Gateway] = []
-        made = self.gateways
+        made, host = self.gateways, StoppableHost()
+        self.host = host
+        host.stop_clock()
 
         class Kept(Gateway):
             """A process would let go of its sockets by ending; a thread has to be told."""
 
             def __init__(self, boot: Boot) -> None:
-                super().__init__(boot)
+                super().__init__(boot, host)
                 made.append(self)
 
         self.thread = threading.Thread(target=run, args=(Kept, boot), daemon=True)
@@ -129,12 +132,13 @@ class GatewayNode:
         self.root.hear()
 
     def begin(self) -> None:
-        """All peers there, history has said Welcome."""
+        """All peers there, history has said Welcome; and nothing was said twice meanwhile."""
         for role in ROLES:
             self.put(role)
         self.tell_peers()
         self.welcome()
         self.root.hear()
+        self.host.start_clock()
 
     def put(self, role: str) -> Peer:
         """A new incarnation of `role`, in the place of the old one."""

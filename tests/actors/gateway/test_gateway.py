@@ -162,6 +162,7 @@ def ask_for_result(client):
 
 
 def test_who_asks_for_a_result_again_and_again_gets_the_answer_to_the_first_time(node):
+    node.host.stop_clock()
     client = node.client()
     ask_for_result(client)
     watch = node.history.hear(Watch)
@@ -261,6 +262,7 @@ def test_dead_letters_are_asked_for_as_of_the_newest_commit_that_was_answered(no
 
 
 def test_the_same_bytes_again_are_the_same_request(node):
+    node.host.stop_clock()
     client = node.client()
     start(client)
     client._id = 0

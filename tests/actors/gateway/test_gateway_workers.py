@@ -265,6 +265,7 @@ def test_a_worker_that_says_hello_again_with_other_types_has_those(node):
 
 
 def test_the_root_is_told_of_workers_from_elsewhere_whole_on_every_change(node):
+    node.host.stop_clock()
     worker, _ = greet(node, None)
     assert node.root.hear(RemoteWorkers).worker_ids == ("w",)
     worker.say(b"G", WorkerBye())

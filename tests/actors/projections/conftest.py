@@ -20,8 +20,9 @@ from perdure.core.ledger import Ledger
 from perdure.core.records import ActivityOptions
 from perdure.policy import RetryPolicy
 from perdure.store.sqlite import SqliteWriter
+from tests.actors.clocks import StoppableHost
 
-WAIT_MS = 3_000
+WAIT_MS = 20_000
 GATEWAY = "gateway.1"
 _to_history = msgspec.msgpack.Decoder(list[links.ToHistory])
 _to_root = msgspec.msgpack.Decoder(list[links.ToRoot])
@@ -45,8 +46,11 @@ class Surroundings:
         self.context: zmq.Context[Any] = zmq.Context()
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
         self.name = f"{kind.role}.aa"
+        self.host = StoppableHost()
         self.writer = SqliteWriter(tmp)
-        opened = self.writer.open_epoch("history.1", 1_700_000_000_000, "boot", boottime_ms())
+        opened = self.writer.open_epoch(
+            "history.1", 1_700_000_000_000, "boot", self.host.boottime_ms()
+        )
         self.base_ms = opened.base_ms
         self.key = opened.key
         self.ledger = Ledger(
@@ -69,7 +73,7 @@ class Surroundings:
             root_endpoint=f"ipc://{tmp}/root",
             inbox_endpoint=f"ipc://{tmp}/inbox",
         )
-        self.actor = kind(boot)
+        self.actor = kind(boot, self.host)
         self.actor.on_start()
         self.actor.inbox.timeout_ms = lambda: 20
         [hello] = self.hear("root", _to_root)
@@ -97,9 +101,16 @@ class Surroundings:
         self.actor.inbox.get()
         self.actor.on_receive(None)
 
+    def pass_ms(self, ms: int) -> None:
+        """Put the clock, which stands, forward; the actor takes turns meanwhile."""
+        for _ in range(ms // 100):
+            self.host.pass_ms(100)
+            self.turn()
+
     def hear(self, name: str, decoder: Any, head: bytes = b"") -> list[Any]:
         """The next frame's messages; the actor takes turns meanwhile."""
-        for _ in range(WAIT_MS // 20):
+        until_ms = boottime_ms() + WAIT_MS
+        while boottime_ms() < until_ms:
             if self.sockets[name].poll(0):
                 _, got, body = self.sockets[name].recv_multipart()
                 assert got == head
@@ -135,7 +146,7 @@ class Surroundings:
 
     def commit(self, command: c.AnyCommand) -> c.AnyAnswer:
         """Judge and make durable; what followers are to hear is kept for `publish`."""
-        batch = self.ledger.judge([command], self.base_ms + boottime_ms())
+        batch = self.ledger.judge([command], self.base_ms + self.host.boottime_ms())
         if batch.change is not None:
             self.writer.commit(batch.change)
             feed = links.Feed(batch.n - 1, batch.n, batch.change.body)

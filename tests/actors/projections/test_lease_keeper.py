@@ -91,12 +91,15 @@ def test_a_worker_is_told_of_a_token_that_is_not_live(around):
 
 
 def test_a_new_history_is_not_asked_to_expire_what_the_old_one_did_not_answer(around):
+    around.host.stop_clock()
     lease(around, heartbeat_ms=400)
     around.begin()
+    around.pass_ms(2_000)
     [ask] = around.asked()
     assert isinstance(ask.command, c.ExpireLease)
     around.begin("history.2")
     assert around.hears_nothing("history.2")
+    around.pass_ms(2_000)
     [again] = around.asked("history.2")
     assert again.command == ask.command, "a new judgement, after a new hold"
 
