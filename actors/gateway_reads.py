@@ -34,7 +34,7 @@ def look(
         case wire_flow.ListPauses():
             return pauses_view(reader.gates())
         case wire.ListWorkflows() as args:
-            return reads.list_workflows(reader, args, now_ms)
+            return reads.list_workflows(reader, args, offers, now_ms)
         case args:
             ok = schedule_views.look(reader, args, now_ms)
             assert ok is not None, f"{request.op} is not answered from the store"

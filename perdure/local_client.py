@@ -194,16 +194,20 @@ class LocalClient(Operations):
         return super().events(after, kinds, workflow_id, follow=False)
 
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
-        core = self._core
-        # One that serves every queue; what it has not may still be polled for.
-        offer = Offer(None, tuple(core.activities), tuple(core.workflows))
-        return reads.describe(self._reader(), args, [offer], core.now_ms(), in_engine=True)
+        now_ms = self._core.now_ms()
+        return reads.describe(self._reader(), args, self._offers(), now_ms, in_engine=True)
 
     def _history(self, args: wire.GetHistory) -> Any:
         return reads.history(self._reader(), args)
 
     def _list(self, args: wire.ListWorkflows) -> Any:
-        return reads.list_workflows(self._reader(), args, self._core.now_ms())
+        now_ms = self._core.now_ms()
+        return reads.list_workflows(self._reader(), args, self._offers(), now_ms, in_engine=True)
+
+    def _offers(self) -> list[Offer]:
+        """One that serves every queue; what it has not may still be polled for."""
+        core = self._core
+        return [Offer(None, tuple(core.activities), tuple(core.workflows))]
 
     def _dead_letters(self, args: wire.ListDeadLetters) -> Any:
         where = DeadLetterFilter(

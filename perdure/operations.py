@@ -109,12 +109,16 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         attempts: int | None = None,
         attributes: Mapping[str, Attribute] | None = None,
         parent: str | None = None,
+        stuck: bool = False,
     ) -> Page:
         """Runs of workflows that match, newest first; `limit` at most 1 000.
 
         `older_than_ms` and `younger_than_ms` are ages since the start. What is said of activities
         (pending_state, failure_type, activity_type, `attempts` at least) holds for one and the
         same open one. `attributes`: search attributes that it has. `parent`: whose child it is.
+        `stuck`: only those that go no further until somebody acts; `.stuck` of each says why in a
+        word: mismatch, history_limit, parked, dead_letter, no_worker (None: it is not). A page of
+        those may be short of `limit`, though there is a next one.
         """
         ok = self._call(
             wire.ListWorkflows(
@@ -130,6 +134,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
                 attempts,
                 None if attributes is None else dict(attributes),
                 parent,
+                stuck,
             )
         )
         return Page(ok["workflows"], ok["next_page"])

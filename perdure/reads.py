@@ -29,6 +29,7 @@ from perdure.core.records import (
 from perdure.core.state import Activity, Execution, Status
 from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.store.protocol import Reader, WorkflowFilter
+from perdure.stuck import Judge
 from perdure.values import is_reference
 
 # What the first run of a chain is, of which there are later ones.
@@ -78,9 +79,11 @@ def describe(
     }
     start = first.input if isinstance(first, WorkflowStarted) else None
     waits = waiting.of_execution(found, offers, now_ms, in_engine=in_engine)
-    held = waiting.behind_gates(found, Gates(reader.gates()))
+    gates = Gates(reader.gates())
+    held = waiting.behind_gates(found, gates)
     by_id, task = {**waits.activities, **held.activities}, held.task or waits.task
-    shown = views.describe(found, start, closing, details, by_id, task)
+    word = Judge(offers, gates, now_ms, in_engine=in_engine).word(found)
+    shown = views.describe(found, start, closing, details, by_id, task, word)
     return {**shown, "signals": unread_signals(reader, found)}
 
 
@@ -120,8 +123,16 @@ def closed(reader: Reader, found: Execution) -> Closed:
     return closings.closed(found.status, _event(reader, found.workflow_id, found.last_event_id))
 
 
-def list_workflows(reader: Reader, args: wire.ListWorkflows, now_ms: int) -> dict[str, Any]:
-    """One page of workflows, newest first."""
+def list_workflows(
+    reader: Reader,
+    args: wire.ListWorkflows,
+    offers: Sequence[waiting.Offer],
+    now_ms: int,
+    *,
+    in_engine: bool = False,
+) -> dict[str, Any]:
+    """One page of workflows, newest first; those that are stuck say so."""
+    judge = Judge(offers, Gates(reader.gates()), now_ms, in_engine=in_engine)
     where = WorkflowFilter(
         workflow_type=args.type,
         status=args.status,
@@ -133,9 +144,11 @@ def list_workflows(reader: Reader, args: wire.ListWorkflows, now_ms: int) -> dic
         attempts=args.attempts,
         attributes=tuple((args.attributes or {}).items()),
         parent=args.parent,
+        judge=(lambda it: judge.word(it) is not None) if args.stuck else None,
     )
     found, next_page = reader.list_workflows(where, args.limit or LIST_LIMIT, args.page)
-    return {"workflows": [views.summary(it) for it in found], "next_page": next_page}
+    shown = [views.summary(it, judge.word(it)) for it in found]
+    return {"workflows": shown, "next_page": next_page}
 
 
 def dead_letter(reader: Reader, entry: DeadLetter, *, whole: bool) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def failure(it: Failure | None) -> View | None:
 
 
 # --- workflows ---------------------------------------------------------------
-def summary(execution: Execution) -> View:
-    """One workflow as `wf list` shows it."""
+def summary(execution: Execution, stuck: str | None = None) -> View:
+    """One workflow as `wf list` shows it. `stuck`: see perdure.stuck."""
     workflow_id, run = of_execution(execution.workflow_id)
     return {
         "workflow_id": workflow_id,
@@ -77,6 +77,7 @@ def summary(execution: Execution) -> View:
         "started_ms": execution.started_ms,
         "closed_ms": execution.closed_ms,
         "history_length": execution.last_event_id,
+        "stuck": stuck,
     }
 
 
@@ -87,6 +88,7 @@ def describe(
     details: Mapping[str, Payload | None] | None = None,
     waits: Mapping[str, str] | None = None,
     task_waits: str | None = None,
+    stuck: str | None = None,
 ) -> View:
     """One workflow as `wf describe` shows it.
 
@@ -97,7 +99,7 @@ def describe(
     activities = sorted(execution.activities.values(), key=lambda a: a.scheduled_event_id)
     known = details or {}
     return {
-        **summary(execution),
+        **summary(execution, stuck),
         "input": value(first),
         "result": value(closing.result) if isinstance(closing, WorkflowCompleted) else None,
         "failure": failure(outcome(closing)[2]),

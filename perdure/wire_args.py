@@ -116,7 +116,7 @@ class ListWorkflows(Args, frozen=True):
 
     `older_than_ms` and `younger_than_ms` are ages. `attempts`: with an open activity that is at
     this attempt, or a later one. `attributes`: search attributes, all of which it has. `parent`:
-    the workflow whose child it is.
+    the workflow whose child it is. `stuck`: only those that go no further until somebody acts.
     """
 
     type: str | None = None
@@ -131,6 +131,7 @@ class ListWorkflows(Args, frozen=True):
     attempts: Count | None = None
     attributes: dict[str, Attribute] | None = None
     parent: str | None = None
+    stuck: bool = False
 
     def __post_init__(self) -> None:
         check_text("type", self.type)

@@ -60,6 +60,10 @@ WithAttribute = Annotated[
         "--attr", metavar="NAME=VALUE", help="With this search attribute; repeat it for more."
     ),
 ]
+IsStuck = Annotated[
+    bool,
+    typer.Option("--stuck", help="Only those that go no further until somebody acts."),
+]
 OfParent = Annotated[
     str | None, typer.Option("--parent", metavar="ID", help="Only children of this workflow.")
 ]
@@ -78,6 +82,7 @@ class Where(NamedTuple):
     younger_than_ms: int | None = None
     attributes: list[str] | None = None
     parent: str | None = None
+    stuck: bool = False
 
     def checked(self) -> Where:
         """Itself; a usage error where a word is none that there is."""
@@ -103,6 +108,7 @@ class Where(NamedTuple):
             attempts=self.attempts,
             attributes=attributes_of(self.attributes),
             parent=self.parent,
+            stuck=self.stuck,
         )
 
 

@@ -195,6 +195,8 @@ def coloured(word: str) -> Any:
         "Retrying": "yellow",
         "inconclusive": "yellow",
         "Leased": "cyan",
+        **dict.fromkeys(("mismatch", "history_limit", "parked", "dead_letter"), "red"),
+        "no_worker": "yellow",
     }
     return Text(word, style=colours.get(word, ""))
 

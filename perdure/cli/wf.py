@@ -133,6 +133,7 @@ def list_(
     younger_than_ms: filters.YoungerThan = None,
     attr: filters.WithAttribute = None,
     parent: filters.OfParent = None,
+    stuck: filters.IsStuck = False,
     limit: Annotated[
         int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")
     ] = 100,
@@ -152,6 +153,7 @@ def list_(
         younger_than_ms,
         attr,
         parent,
+        stuck,
     ).checked()
     with connected(endpoint, timeout) as client:
         found, more = filters.pages(client, where.page, "workflows", limit)

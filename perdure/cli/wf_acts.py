@@ -139,6 +139,7 @@ def cancel(
     younger_than_ms: filters.YoungerThan = None,
     attr: filters.WithAttribute = None,
     parent: filters.OfParent = None,
+    stuck: filters.IsStuck = False,
     dry_run: bulk.DryRun = False,
     yes: bulk.Yes = False,
     rate: bulk.Rate = None,
@@ -158,6 +159,7 @@ def cancel(
         younger_than_ms,
         attr,
         parent,
+        stuck,
     )
     how = _How("cancel", "asked to end", "CancelWorkflow", reason, dry_run, yes, rate, as_json)
     _end(workflow_id, all_, where, how, endpoint, timeout)
@@ -176,6 +178,7 @@ def terminate(
     younger_than_ms: filters.YoungerThan = None,
     attr: filters.WithAttribute = None,
     parent: filters.OfParent = None,
+    stuck: filters.IsStuck = False,
     dry_run: bulk.DryRun = False,
     yes: bulk.Yes = False,
     rate: bulk.Rate = None,
@@ -195,6 +198,7 @@ def terminate(
         younger_than_ms,
         attr,
         parent,
+        stuck,
     )
     how = _How("terminate", "terminated", "TerminateWorkflow", reason, dry_run, yes, rate, as_json)
     _end(workflow_id, all_, where, how, endpoint, timeout)

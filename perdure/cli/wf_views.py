@@ -23,21 +23,24 @@ def took(found: dict[str, Any]) -> str:
 
 
 def workflows(found: list[dict[str, Any]], now_ms: int) -> Any:
-    """The table of `wf list`; runs where one is not the first."""
+    """The table of `wf list`; runs where one is not the first, why it is stuck where one is."""
     has_runs = any(each.get("run", 1) > 1 for each in found)
+    has_stuck = any(each.get("stuck") for each in found)
     rows = [
         (
             each["workflow_id"],
             *([each.get("run", 1)] if has_runs else []),
             each["type"],
             output.coloured(each["status"]),
+            *([output.coloured(each.get("stuck") or "-")] if has_stuck else []),
             output.when(each.get("started_ms"), now_ms),
             took(each),
         )
         for each in found
     ]
     run = ("RUN",) if has_runs else ()
-    return output.table(("ID", *run, "TYPE", "STATUS", "STARTED", "TOOK"), rows)
+    stuck = ("STUCK",) if has_stuck else ()
+    return output.table(("ID", *run, "TYPE", "STATUS", *stuck, "STARTED", "TOOK"), rows)
 
 
 def show_workflow(found: dict[str, Any], now_ms: int) -> None:
@@ -49,6 +52,7 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         ("run", found["run"] if found.get("run", 1) > 1 else "-"),
         ("type", found["type"]),
         ("status", output.coloured(found["status"])),
+        ("stuck", found.get("stuck") or "-"),
         ("parent", parent["workflow_id"] if parent else "-"),
         ("started", output.when(found.get("started_ms"), now_ms)),
         ("closed", output.when(found.get("closed_ms"), now_ms)),

@@ -17,6 +17,7 @@ def fits(execution: Execution, where: WorkflowFilter) -> bool:
         and (where.older_than_ms is None or execution.started_ms < where.older_than_ms)
         and (where.younger_than_ms is None or execution.started_ms >= where.younger_than_ms)
         and rules.more_fits(execution.more, where)
+        and (where.judge is None or (execution.is_open and where.judge(execution)))
         and (
             of_activity == (None, None, None, None)
             or any(_is_of(one, where) for one in execution.activities.values())

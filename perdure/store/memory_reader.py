@@ -107,7 +107,8 @@ class MemoryReader:
                     continue
                 if len(found) == limit:
                     return found, rules.page_token(last_seq)
-                found.append(stored.bare())
+                execution.timers.clear()
+                found.append(execution)
                 last_seq = stored.seq
         return found, None
 

@@ -7,7 +7,7 @@ connections), for gateway and projections; each call is one short read transacti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -115,6 +115,8 @@ class WorkflowFilter(msgspec.Struct, frozen=True):
     attempts: int | None = None  # With an open activity at this attempt or a later one.
     attributes: tuple[tuple[str, Attribute], ...] = ()  # Search attributes, all of them.
     parent: str | None = None  # The workflow whose child it is, whichever run of it.
+    # Of those that run, with their open activities at hand, only the ones that this is true of.
+    judge: Callable[[Execution], bool] | None = None
 
 
 class Writer(Protocol):
@@ -290,8 +292,11 @@ class Reader(Protocol):
     def list_workflows(
         self, where: WorkflowFilter, limit: int, page: str | None
     ) -> tuple[list[Execution], str | None]:
-        """Executions that match, newest start first (activities and timers left out), and the next
-        page's token. Removed ones only where their status is asked for.
+        """Executions that match, newest start first, with their open activities (timers left out),
+        and the next page's token. Removed ones only where their status is asked for.
+
+        Where `where.judge` is asked, so many at a time: a page may then be short of its limit, and
+        empty, though there is a next one.
         """
         ...
 

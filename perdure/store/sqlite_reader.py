@@ -23,6 +23,7 @@ from perdure.store import (
 from perdure.store.protocol import AsideRow, CommitRow, Damaged, StoreError, WorkflowFilter
 
 DEAD_LETTERS_AT_ONCE = 500
+JUDGED_AT_ONCE = 2_000
 _MORE_FITS = "perdure_more_fits"
 
 _DEAD_LETTERS = f"""
@@ -108,7 +109,7 @@ class SqliteReader:
     def list_workflows(
         self, where: WorkflowFilter, limit: int, page: str | None
     ) -> tuple[list[Execution], str | None]:
-        """Executions that match, newest start first, without what is open in them; the next page.
+        """Executions that match, newest start first, with their open activities; the next page.
 
         pending_state, failure_type, activity_type and attempts speak of one and the same open
         activity.
@@ -125,9 +126,19 @@ class SqliteReader:
         if page is not None:
             conditions.append("seq < :page")
             bindings["page"] = rules.page_start(page)
-        found = sqlite_rows.select_executions(self._connection(), conditions, bindings, limit + 1)
-        next_page = rules.page_token(found[limit - 1][0]) if len(found) > limit else None
-        return [execution for _, execution in found[:limit]], next_page
+        size = limit if where.judge is None else max(limit, JUDGED_AT_ONCE)
+        with self._transaction() as connection:
+            found = sqlite_rows.select_executions(connection, conditions, bindings, size + 1)
+            last_seq = found[size - 1][0] if len(found) > size else None
+            listed: list[Execution] = []
+            for seq, execution in found[:size]:
+                sqlite_rows.load_activities(connection, seq, execution)
+                if where.judge is None or where.judge(execution):
+                    listed.append(execution)
+                    if len(listed) == limit and seq != found[-1][0]:
+                        last_seq = seq
+                        break
+        return listed, None if last_seq is None else rules.page_token(last_seq)
 
     def gates(self) -> list[Gate]:
         """Every gate that was ever set, by kind and name."""
@@ -205,9 +216,10 @@ def _conditions(where: WorkflowFilter) -> tuple[list[str], dict[str, str | int]]
         if wanted is not None:
             of_activity.append(condition)
             bindings[name] = wanted
-    if of_activity:
+    if of_activity or where.judge is not None:
         # Only what runs has open activities: this keeps the search among those.
         conditions.append(f"status = '{Status.RUNNING.value}'")
+    if of_activity:
         conditions.append(
             "EXISTS (SELECT 1 FROM activities AS a WHERE a.seq = executions.seq"
             f" AND {' AND '.join(of_activity)})"

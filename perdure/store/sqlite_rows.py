@@ -174,16 +174,22 @@ def load_execution(connection: apsw.Connection, workflow_id: str) -> Execution |
     if row is None:
         return None
     execution = execution_of(row)
+    load_activities(connection, row[0], execution)
     if execution.is_open:
-        seq = row[:1]
-        for activity_id, body in connection.execute(
-            "SELECT activity_id, body FROM activities WHERE seq = ?", seq
-        ):
-            execution.activities[activity_id] = decode_activity(body)
         execution.timers.update(
-            connection.execute("SELECT timer_id, due_ms FROM timers WHERE seq = ?", seq)
+            connection.execute("SELECT timer_id, due_ms FROM timers WHERE seq = ?", row[:1])
         )
     return execution
+
+
+def load_activities(connection: apsw.Connection, seq: int, execution: Execution) -> None:
+    """Into the execution, its activities, while it is open."""
+    if not execution.is_open:
+        return
+    for activity_id, body in connection.execute(
+        "SELECT activity_id, body FROM activities WHERE seq = ?", (seq,)
+    ):
+        execution.activities[activity_id] = decode_activity(body)
 
 
 def load_open(connection: apsw.Connection) -> list[Execution]:

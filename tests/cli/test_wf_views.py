@@ -28,6 +28,15 @@ def test_the_queue_is_shown_where_one_is_not_the_default(capsys):
     assert head.index("QUEUE") == first.index("default") == second.index("x") == 2
 
 
+def test_a_list_has_a_column_for_what_is_stuck_where_one_is(capsys):
+    one = {"workflow_id": "w", "type": "t", "status": "Running", "started_ms": 0, "stuck": None}
+    assert "STUCK" not in shown(wf_views.workflows([one], 0), capsys)[0]
+    found = [one, {**one, "workflow_id": "v", "stuck": "mismatch"}]
+    head, first, second = shown(wf_views.workflows(found, 0), capsys)
+    at = head.index("STUCK")
+    assert (first[at], second[at]) == ("-", "mismatch")
+
+
 def test_an_activity_that_waits_for_a_worker_says_so_below_the_table():
     found = pending(
         waiting_for="a worker that has activity 'x'",

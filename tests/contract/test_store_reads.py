@@ -257,7 +257,28 @@ def test_a_list_is_narrowed_by_every_filter(store, where, expected):
     found, page = store.reader().list_workflows(WorkflowFilter(**where), 10, None)
     assert [one.workflow_id for one in found] == expected
     assert page is None
-    assert all(one.activities == {} for one in found)
+    open_there = {"bang": [second], "boom": [dead(failure="Boom")], "late": [activity()]}
+    for one in found:
+        assert list(one.activities.values()) == open_there.get(one.workflow_id, [])
+
+
+def test_a_list_that_is_judged_shows_only_what_runs_and_goes_on_page_by_page(store, monkeypatch):
+    monkeypatch.setattr("perdure.store.sqlite_reader.JUDGED_AT_ONCE", 3)
+    line = Line(store)
+    for number in range(8):
+        rows = [(f"w{number}", dead())] if number % 2 else []
+        line.commit(started=[execution(f"w{number}")], activities=rows)
+    line.commit(touched=[closed(execution("w5"))], activities_closed=[("w5", "a")])
+    where = WorkflowFilter(judge=lambda one: bool(one.activities))
+    reader, seen, page = store.reader(), [], None
+    while True:
+        found, page = reader.list_workflows(where, 2, page)
+        assert len(found) <= 2
+        seen += [one.workflow_id for one in found]
+        if page is None:
+            break
+    assert seen == ["w7", "w3", "w1"]
+    assert [one.workflow_id for one in reader.list_workflows(where, 1, None)[0]] == ["w7"]
 
 
 def test_dead_letters_are_those_that_wait_for_an_operator(store):
