@@ -46,6 +46,7 @@ WAKES = frozenset(
         "UpdateReceived",
         "ChildWorkflowCompleted",
         "ChildWorkflowFailed",
+        "ExternalCancelRequested",
         "WorkflowReset",
     )
 )
@@ -61,6 +62,7 @@ STEPS = frozenset(
         "ChildWorkflowStarted",
         "ChildCancelRequested",
         "SignalSent",
+        "ExternalCancelRequested",
         "MarkerRecorded",
         "SearchAttributesSet",
         "UpdateEnded",

@@ -147,6 +147,12 @@ def _signalled(fold: Place, workflow: Workflow, record: Record) -> None:
     _message(workflow, record[1])
 
 
+def _sent(fold: Place, workflow: Workflow, record: Record) -> None:
+    """It wakes the sender, where that is told what came of it."""
+    if record[8] and workflow.last_wake_id is not None:
+        workflow.last_wake_id = record[1]
+
+
 def _update_received(fold: Place, workflow: Workflow, record: Record) -> None:
     _asked(fold, workflow, record, record[5])
     workflow.updates[record[5]] = record[1]
@@ -255,7 +261,8 @@ RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
     for name, rule in {
         "WorkflowCancelRequested": _cancel_requested,
         "SignalReceived": _signalled,
-        "SignalSent": _nothing,
+        "SignalSent": _sent,
+        "ExternalCancelRequested": _nothing,
         "UpdateReceived": _update_received,
         "UpdateEnded": _update_ended,
         "ChildWorkflowStarted": _child_started,

@@ -199,7 +199,7 @@ KINDS: dict[int, Kind] = {
     23: Kind("SignalReceived", ("event_id", "at_ms", "name", "input", "request_id"), 5, payload=4),
     24: Kind(
         "SignalSent",
-        ("event_id", "at_ms", "workflow_id", "name", "input", "refused"),
+        ("event_id", "at_ms", "workflow_id", "name", "input", "refused", "code", "answered"),
         5,
         payload=5,
     ),
@@ -235,6 +235,11 @@ KINDS: dict[int, Kind] = {
         "WorkflowReset",
         ("event_id", "at_ms", "to_event", "commands", "reason", "request_id", "state"),
         7,
+    ),
+    39: Kind(
+        "ExternalCancelRequested",
+        ("event_id", "at_ms", "workflow_id", "reason", "refused", "code"),
+        4,
     ),
     35: Kind("WorkflowPaused", ("at_ms", "paused", "reason", "request_id"), 4),
     36: Kind("LeaseDetached", ("at_ms", "activity_id", "generation", "grant"), 4),

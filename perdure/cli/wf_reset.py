@@ -82,7 +82,7 @@ def _show(found: dict[str, Any], now_ms: int) -> None:
     rows = [
         (
             each["id"],
-            each["type"],
+            each["type"] or each["kind"],
             output.coloured(each["outcome"]),
             output.when(each["at_ms"], now_ms),
             each["idempotency_key"] or "-",

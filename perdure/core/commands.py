@@ -36,6 +36,7 @@ from perdure.core.schedule_commands import (
 from perdure.core.start import StartTerms
 from perdure.core.steps import CancelActivity as CancelActivity
 from perdure.core.steps import CancelChild as CancelChild
+from perdure.core.steps import CancelExternal as CancelExternal
 from perdure.core.steps import CancelTimer as CancelTimer
 from perdure.core.steps import CancelWorkflowStep as CancelWorkflowStep
 from perdure.core.steps import CompleteWorkflow as CompleteWorkflow
@@ -337,9 +338,9 @@ class Updated(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
 class EffectAgain(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a workflow that is taken back would ask for once more.
 
-    kind: "activity" or "signal" (`id` is then the workflow that it went to). `outcome` of an
-    activity: Completed, Failed, Cancelled, the state that it is in, or Unknown where the workflow
-    ended before it did; `at_ms` is None while there is none.
+    kind: "activity", or "signal" or "cancel" (`id` is then the workflow that it went to). `outcome`
+    of an activity: Completed, Failed, Cancelled, the state that it is in, or Unknown where the
+    workflow ended before it did; `at_ms` is None while there is none.
     """
 
     kind: str

@@ -17,6 +17,7 @@ from perdure.core.attempt_ends import cancelled
 from perdure.core.commands import (
     CancelActivity,
     CancelChild,
+    CancelExternal,
     CancelTimer,
     CancelWorkflow,
     CancelWorkflowStep,
@@ -48,6 +49,7 @@ from perdure.core.records import (
     ActivityTaskScheduled,
     ChildCancelRequested,
     ChildWorkflowStarted,
+    ExternalCancelRequested,
     MarkerRecorded,
     Record,
     SearchAttributesSet,
@@ -247,9 +249,19 @@ class Steps:
         return None
 
     def _send_signal(self, step: SendSignal) -> str | None:
-        self._add(SignalSent, step.workflow_id, step.name, step.input)
-        self.then.append(FollowOn(SignalWorkflow(step.workflow_id, step.name, step.input)))
+        self._add(SignalSent, step.workflow_id, step.name, step.input, "", "", step.answered)
+        self._ask(SignalWorkflow(step.workflow_id, step.name, step.input))
         return None
+
+    def _cancel_external(self, step: CancelExternal) -> str | None:
+        self._add(ExternalCancelRequested, step.workflow_id, step.reason)
+        self._ask(CancelWorkflow(step.workflow_id, step.reason))
+        return None
+
+    def _ask(self, command: SignalWorkflow | CancelWorkflow) -> None:
+        """Another workflow is asked for what the newest event tells of."""
+        asked_in = (self._execution.workflow_id, self._event_id)
+        self.then.append(FollowOn(command, asked_in=asked_in))
 
     # --- notes and answers ------------------------------------------------------
     def _record_marker(self, step: RecordMarker) -> str | None:
@@ -336,6 +348,7 @@ _STEPS: dict[type, Callable[[Steps, Any], str | None]] = {
     StartChild: Steps._start_child,
     CancelChild: Steps._cancel_child,
     SendSignal: Steps._send_signal,
+    CancelExternal: Steps._cancel_external,
     RecordMarker: Steps._record_marker,
     EndUpdate: Steps._end_update,
     SetSearchAttributes: Steps._set_attributes,

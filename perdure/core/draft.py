@@ -11,13 +11,15 @@ import msgspec
 from perdure.core.batch import Aside
 from perdure.core.chain import next_hash
 from perdure.core.change import Change, StoredEvent
+from perdure.core.commands import ChildEnded, Refusal
 from perdure.core.dead_letters import may_touch
+from perdure.core.decide_start import because
 from perdure.core.facts import FollowOn, scoped
 from perdure.core.gates import Gate
 from perdure.core.records import CommitBody, Group, Record, WorkflowReset, encode_body
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
-from perdure.core.traits import TRAITS, slim
+from perdure.core.traits import TRAITS, slim, stored
 
 
 class Draft:
@@ -60,6 +62,33 @@ class Draft:
             request_id = getattr(record, traits.request)
             if request_id is not None:
                 self.requested[workflow_id, scoped(type(record), request_id)] = record
+
+    def refused(self, follow_on: FollowOn, refusal: Refusal) -> list[tuple[str, int]]:
+        """What was to follow does not: tell whoever had a decision do it.
+
+        The event that asked for it says why, whatever is folded of it: its execution, and by how
+        many bytes that event has grown.
+        """
+        otherwise = follow_on.otherwise
+        if otherwise is not None:
+            if isinstance(otherwise, ChildEnded):
+                otherwise = because(otherwise, refusal)
+            self.then.appendleft(FollowOn(otherwise))
+        if follow_on.asked_in is None:
+            return []
+        workflow_id, event_id = follow_on.asked_in
+        group = self.groups[workflow_id]
+        at = next(i for i, one in enumerate(group) if getattr(one, "event_id", 0) == event_id)
+        group[at] = msgspec.structs.replace(group[at], refused=refusal.message, code=refusal.code)
+        event = stored(workflow_id, group[at])
+        place = next(
+            i
+            for i, one in enumerate(self.events)
+            if (one.workflow_id, one.event_id) == (workflow_id, event_id)
+        )
+        grown = len(event.body) - len(self.events[place].body)
+        self.events[place] = event
+        return [(workflow_id, grown)]
 
     def reset(
         self,

@@ -16,6 +16,7 @@ from perdure.core.interaction_records import (
     ChildWorkflowCompleted,
     ChildWorkflowFailed,
     ChildWorkflowStarted,
+    ExternalCancelRequested,
     GateSet,
     LeaseDetached,
     MarkerRecorded,
@@ -106,6 +107,11 @@ def _signalled(execution: Execution, record: SignalReceived) -> None:
     more.last_message_id = record.event_id
 
 
+def _sent(execution: Execution, record: SignalSent) -> None:
+    if record.answered:
+        execution.last_wake_id = max(execution.last_wake_id, record.event_id)
+
+
 def _update_received(execution: Execution, record: UpdateReceived) -> None:
     more = more_of(execution)
     more.updates[record.update_id] = record.event_id
@@ -157,7 +163,8 @@ FOLDS: dict[type[Record], Callable[[Execution, Any], None]] = {
     WorkflowTerminated: _terminated,
     WorkflowContinuedAsNew: _continued,
     SignalReceived: _signalled,
-    SignalSent: _nothing,
+    SignalSent: _sent,
+    ExternalCancelRequested: _nothing,
     UpdateReceived: _update_received,
     UpdateEnded: _update_ended,
     ChildWorkflowStarted: _child_started,

@@ -45,11 +45,13 @@ class Facts(msgspec.Struct, frozen=True):
 class FollowOn(msgspec.Struct, frozen=True, gc=False):
     """What a decision has others do: judged right behind it, in the same commit.
 
-    Where it is refused, `otherwise` is judged.
+    Where it is refused, `otherwise` is judged, and the event that asked for it, (execution, number)
+    `asked_in`, says why.
     """
 
     command: Command
     otherwise: Command | None = None
+    asked_in: tuple[str, int] | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -60,7 +60,11 @@ class SignalReceived(Record, frozen=True, tag=23):
 
 
 class SignalSent(Record, frozen=True, tag=24):
-    """The workflow signalled another, by its id. `refused`: why it could not take it, or empty."""
+    """The workflow signalled another, by its id.
+
+    `refused`: why that could not take it, or empty, with the error's `code`. `answered`: the
+    sender's code is told, and woken for it; histories of before this was so have it false.
+    """
 
     event_id: int
     at_ms: int
@@ -68,6 +72,22 @@ class SignalSent(Record, frozen=True, tag=24):
     name: str
     input: Payload | None
     refused: str = ""
+    code: str = ""
+    answered: bool = False
+
+
+class ExternalCancelRequested(Record, frozen=True, tag=39):
+    """The workflow asked another to end, by its id, and is woken to hear whether that was there.
+
+    `refused` and `code` as of SignalSent.
+    """
+
+    event_id: int
+    at_ms: int
+    workflow_id: str
+    reason: str
+    refused: str = ""
+    code: str = ""
 
 
 class UpdateReceived(Record, frozen=True, tag=25):

@@ -20,7 +20,6 @@ from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.commands import (
     STEP_DROPPED,
     AnyAnswer,
-    ChildEnded,
     Command,
     CompleteActivity,
     DetachLease,
@@ -34,10 +33,9 @@ from perdure.core.commands import (
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING, became, foresees, waits
 from perdure.core.decide_interactions import BY_ID
-from perdure.core.decide_start import because
 from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Decision, Facts, FollowOn, Jitter
+from perdure.core.facts import Decision, Facts, Jitter
 from perdure.core.gates import Gates
 from perdure.core.ids import Address, execution_id, of_execution, unseal
 from perdure.core.interactions import SetGate
@@ -282,11 +280,9 @@ class Ledger:
         while draft.then:
             follow_on = draft.then.popleft()
             answer = self._judge_one(draft, follow_on.command, now_ms)
-            otherwise = follow_on.otherwise
-            if isinstance(answer, Refusal) and otherwise is not None:
-                if isinstance(otherwise, ChildEnded):
-                    otherwise = because(otherwise, answer)
-                draft.then.appendleft(FollowOn(otherwise))
+            if isinstance(answer, Refusal):
+                for workflow_id, grown in draft.refused(follow_on, answer):
+                    self._sizes[workflow_id] = self._sizes.get(workflow_id, 0) + grown
         draft.is_following = False
 
     def newest(self, workflow_id: str) -> str:

@@ -19,6 +19,9 @@ from perdure.core.interaction_records import ChildCancelRequested as ChildCancel
 from perdure.core.interaction_records import ChildWorkflowCompleted as ChildWorkflowCompleted
 from perdure.core.interaction_records import ChildWorkflowFailed as ChildWorkflowFailed
 from perdure.core.interaction_records import ChildWorkflowStarted as ChildWorkflowStarted
+from perdure.core.interaction_records import (
+    ExternalCancelRequested as ExternalCancelRequested,
+)
 from perdure.core.interaction_records import GateSet as GateSet
 from perdure.core.interaction_records import LeaseDetached as LeaseDetached
 from perdure.core.interaction_records import MarkerRecorded as MarkerRecorded
@@ -326,6 +329,7 @@ Event = (
     | MarkerRecorded
     | SearchAttributesSet
     | ActivityCancelRequested
+    | ExternalCancelRequested
     | WorkflowReset
 )
 
@@ -350,7 +354,8 @@ AnyRecord = (
 )
 
 EVENT_TYPES: frozenset[type[Record]] = frozenset(Event.__args__)
-# What wakes a workflow: after one of these a workflow task is ready.
+# What wakes a workflow: after one of these a workflow task is ready. (And after a SignalSent, where
+# its code is told.)
 WAKE_TYPES: frozenset[type[Record]] = frozenset(
     {
         WorkflowStarted,
@@ -362,6 +367,7 @@ WAKE_TYPES: frozenset[type[Record]] = frozenset(
         UpdateReceived,
         ChildWorkflowCompleted,
         ChildWorkflowFailed,
+        ExternalCancelRequested,
         WorkflowReset,
     }
 )

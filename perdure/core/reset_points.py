@@ -18,6 +18,7 @@ _STEPS = (
     r.ChildWorkflowStarted,
     r.ChildCancelRequested,
     r.SignalSent,
+    r.ExternalCancelRequested,
     r.MarkerRecorded,
     r.SearchAttributesSet,
     r.UpdateEnded,

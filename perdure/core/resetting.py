@@ -107,6 +107,8 @@ def effects_again(
             told.append(
                 EffectAgain("signal", event.workflow_id, event.name, "Sent", event.at_ms, None)
             )
+        if isinstance(event, r.ExternalCancelRequested) and event.event_id > to_event:
+            told.append(EffectAgain("cancel", event.workflow_id, "", "Sent", event.at_ms, None))
         if not isinstance(event, r.ActivityTaskScheduled):
             continue
         id_, end = event.activity_id, ends.get(event.activity_id)

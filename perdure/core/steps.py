@@ -73,11 +73,19 @@ class CancelChild(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False)
 
 
 class SendSignal(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """Signal another workflow, by its id."""
+    """Signal another workflow, by its id. `answered`: I am told what came of it."""
 
     workflow_id: str
     name: str
     input: Payload | None
+    answered: bool = False
+
+
+class CancelExternal(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """Ask another workflow to end, by its id. I am told whether it was there to be asked."""
+
+    workflow_id: str
+    reason: str
 
 
 class RecordMarker(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
@@ -140,4 +148,5 @@ Step = (
     | SetSearchAttributes
     | ContinueAsNew
     | CancelWorkflowStep
+    | CancelExternal
 )

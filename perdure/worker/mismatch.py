@@ -33,8 +33,6 @@ def fits(step: commands.Step, event: records.Event) -> bool:
             return (event.child_id, event.workflow_type) == (step.child_id, step.workflow_type)
         case records.ChildCancelRequested(), commands.CancelChild():
             return event.child_id == step.child_id
-        case records.SignalSent(), commands.SendSignal():
-            return (event.workflow_id, event.name) == (step.workflow_id, step.name)
         case records.MarkerRecorded(), commands.RecordMarker():
             return (event.marker, event.name) == (step.marker, step.name)
         case records.UpdateEnded(), commands.EndUpdate():
@@ -42,7 +40,18 @@ def fits(step: commands.Step, event: records.Event) -> bool:
         case records.SearchAttributesSet(), commands.SetSearchAttributes():
             return [name for name, _ in event.attributes] == [name for name, _ in step.attributes]
         case _:
-            return (type(event), type(step)) in _ENDINGS
+            return (type(event), type(step)) in _ENDINGS or _fits_word(step, event)
+
+
+def _fits_word(step: commands.Step, event: records.Event) -> bool:
+    """The same for what was said to another workflow."""
+    match event, step:
+        case records.SignalSent(), commands.SendSignal():
+            return (event.workflow_id, event.name) == (step.workflow_id, step.name)
+        case records.ExternalCancelRequested(), commands.CancelExternal():
+            return event.workflow_id == step.workflow_id
+        case _:
+            return False
 
 
 _ENDINGS = {
@@ -92,6 +101,8 @@ def _event(event: records.Event) -> str:
             about = f" of {event.marker} {event.name!r}"
         case records.SignalSent():
             about = f" of {event.name!r} to {event.workflow_id!r}"
+        case records.ExternalCancelRequested():
+            about = f" of {event.workflow_id!r}"
         case records.UpdateEnded():
             about = f" of {event.request_id!r}"
         case _:
@@ -120,6 +131,8 @@ def _command(step: commands.Step) -> str:
             return f"{kind} of {step.child_id!r}"
         case commands.SendSignal():
             return f"{kind} of {step.name!r} to {step.workflow_id!r}"
+        case commands.CancelExternal():
+            return f"{kind} of {step.workflow_id!r}"
         case commands.RecordMarker():
             return f"{kind} of {step.marker} {step.name!r}"
         case commands.EndUpdate():

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 PATCH, SIDE_EFFECT = "patch", "side_effect"
 # An encoded event is an array of less than 16 (one byte), first the tag of its kind (another).
 _TAGS = frozenset(
-    kind.__struct_config__.tag for kind in (records.MarkerRecorded, records.WorkflowReset)
+    kind.__struct_config__.tag
+    for kind in (records.MarkerRecorded, records.SignalSent, records.WorkflowReset)
 )
 
 
@@ -41,7 +42,16 @@ class Known:
     asks for there was recorded or is not new. Events within a span of `dropped` count no more.
     """
 
-    __slots__ = ("cursor", "dropped", "is_check", "is_copy", "patches", "ran_ahead", "side_effects")
+    __slots__ = (
+        "cursor",
+        "dropped",
+        "is_check",
+        "is_copy",
+        "patches",
+        "ran_ahead",
+        "side_effects",
+        "signals_sent",
+    )
 
     def __init__(self) -> None:
         self.cursor = 0
@@ -53,6 +63,8 @@ class Known:
         self.patches: set[str] = set()
         self.side_effects: dict[int, records.Payload | None] = {}
         self.dropped: list[tuple[int, int]] = []
+        # By event, in order: whether the code is told what became of it.
+        self.signals_sent: dict[int, bool] = {}
 
     def learn(self, events: Iterable[records.Event], cursor: int) -> None:
         """Take in events that are about to be fed, of a workflow whose cursor is `cursor`."""
@@ -61,6 +73,8 @@ class Known:
         for event in events:
             if isinstance(event, records.MarkerRecorded):
                 markers.append(event)
+            elif isinstance(event, records.SignalSent):
+                self.signals_sent[event.event_id] = event.answered
             elif isinstance(event, records.WorkflowReset):
                 self.dropped.append((event.to_event + 1, event.event_id - 1))
                 if cursor <= event.event_id:
@@ -72,6 +86,13 @@ class Known:
                 self.patches.add(event.name)
             elif event.marker == SIDE_EFFECT:
                 self.side_effects[int(event.name)] = event.result
+
+    def is_answered(self, number: int) -> bool:
+        """Whether the code is told what became of the signal that it sends as its `number`-th: not
+        of one that an earlier version sent, whose code went on at once.
+        """
+        live = [told for one, told in self.signals_sent.items() if not self.is_dropped(one)]
+        return number > len(live) or live[number - 1]
 
     def is_dropped(self, event_id: int) -> bool:
         """Whether a reset has taken this event back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,13 @@ from perdure import values, workflow
 from perdure.core import commands, records
 from perdure.core.ids import of_execution
 from perdure.core.start import StartTerms
-from perdure.errors import InvalidArgument
+from perdure.errors import CODES, Internal, InvalidArgument
 from perdure.failures import Failure, engine_failure
 from perdure.wire_checks import check_id
 from perdure.worker import mismatch
 from perdure.worker.loop import Evicted
 from perdure.worker.notes import checked_attributes
-from perdure.workflow.children import ChildHandle, ChildOptions
+from perdure.workflow.children import ChildHandle, ChildOptions, Sent
 
 if TYPE_CHECKING:
     from perdure.worker.workflow_side import WorkflowSide
@@ -33,6 +34,8 @@ class Offspring:
         self._default_ids = 0
         # Those that run.
         self.handles: dict[str, tuple[ChildHandle[Any], Callable[..., Any] | None]] = {}
+        self._signals_sent = 0
+        self._sent: deque[Sent] = deque()  # Said to others, without an event so far.
 
     # --- the workflow's -----------------------------------------------------------
     def start(
@@ -97,12 +100,37 @@ class Offspring:
 
     def signal(
         self, workflow_id: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> Sent:
         """Issue the step that signals a workflow."""
         if self._side.loop.is_closing:
             raise Evicted
         payload = values.encode_input(None, args, kwargs)
-        self._side.issue_here(commands.SendSignal(workflow_id, name, payload))
+        self._signals_sent += 1
+        is_answered = self._side.known.is_answered(self._signals_sent)
+        sent = self._say(workflow_id, f"signal {name!r} to")
+        if not is_answered:
+            sent.set_result(None)
+        self._side.issue_here(commands.SendSignal(workflow_id, name, payload, is_answered))
+        return sent
+
+    def cancel_external(self, workflow_id: str, reason: str) -> Sent:
+        """Issue the step that asks a workflow to end."""
+        if self._side.loop.is_closing:
+            raise Evicted
+        sent = self._say(workflow_id, "request to end to")
+        self._side.issue_here(commands.CancelExternal(workflow_id, reason))
+        return sent
+
+    def _say(self, workflow_id: str, what: str) -> Sent:
+        loop = self._side.loop
+        sent = Sent(workflow_id, what, loop=loop, rank=loop.next_rank())
+        self._sent.append(sent)
+        return sent
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether history has not told yet what became of something that was said."""
+        return bool(self._sent)
 
     # --- events -------------------------------------------------------------------
     def completed(self, event: records.ChildWorkflowCompleted) -> bool:
@@ -128,6 +156,22 @@ class Offspring:
             handle.give_up()
         else:
             handle.set_exception(_failed(handle, event.failure, event.status))
+        return True
+
+    def said(self, event: records.SignalSent | records.ExternalCancelRequested) -> bool:
+        """History has what was said, and what became of it; whether somebody may wait for that."""
+        sent = self._sent.popleft()
+        if sent.done():
+            return False
+        sent.finished = self._side.loop.next_finished()
+        if not event.code:
+            sent.set_result(None)
+            return True
+        kind = CODES.get(event.code, Internal)
+        failure = Failure(kind.__name__, event.refused)
+        text = f"the {sent.what} {sent.workflow_id!r} was not taken: {event.refused}"
+        sent.set_exception(workflow.ExternalFailed(text, failure, workflow_id=sent.workflow_id))
+        sent.exception()  # Whoever does not wait for it does not want to know.
         return True
 
     def _closed(

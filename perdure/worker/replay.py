@@ -82,7 +82,7 @@ class Replayer(WorkflowSide):
         """The activity that is all that the workflow waits for; None if it is not so."""
         if len(self._handles) != 1 or self.loop.has_timers or self.is_finished:
             return None
-        if self._children is not None and self._children.handles:
+        if self._children is not None and (self._children.handles or self._children.is_speaking):
             return None
         return next(iter(self._handles))
 
@@ -303,6 +303,12 @@ class Replayer(WorkflowSide):
         if not self.is_finished or self._has_next(event):
             self._on_command(event)
 
+    def _on_said(self, event: records.SignalSent | records.ExternalCancelRequested) -> None:
+        """What became of a word to another workflow: the code is told, where it waits for that."""
+        self._on_command(event)
+        if self.children.said(event) and not self.is_finished:
+            self._wake(event.at_ms)
+
     def _on_marker(self, event: records.MarkerRecorded) -> None:
         """A patch's marker says what the code is told, and nothing about where it asks: of one that
         was known before it did, no command was issued, and the code may be without it by now.
@@ -371,7 +377,8 @@ _TAKE: dict[type[records.Record], Callable[[Replayer, Any], None]] = {
     records.WorkflowContinuedAsNew: Replayer._on_command,
     records.WorkflowCancelRequested: Replayer._on_cancel_requested,
     records.SignalReceived: Replayer._on_signal,
-    records.SignalSent: Replayer._on_command,
+    records.SignalSent: Replayer._on_said,
+    records.ExternalCancelRequested: Replayer._on_said,
     records.UpdateReceived: Replayer._on_update,
     records.UpdateEnded: Replayer._on_update_ended,
     records.ChildWorkflowStarted: Replayer._on_command,

@@ -11,12 +11,19 @@ from perdure.workflow.activities import ActivityHandle, execute_activity, start_
 from perdure.workflow.children import (
     ChildHandle,
     ExternalHandle,
+    Sent,
     execute_child,
     external,
     start_child,
 )
 from perdure.workflow.definitions import Definition, define, defined, definition_of
-from perdure.workflow.failing import ActivityFailed, Cancelled, ChildFailed, NonDeterminism
+from perdure.workflow.failing import (
+    ActivityFailed,
+    Cancelled,
+    ChildFailed,
+    ExternalFailed,
+    NonDeterminism,
+)
 from perdure.workflow.here import (
     continue_as_new,
     info,
@@ -49,10 +56,12 @@ __all__ = [
     "ChildFailed",
     "ChildHandle",
     "Definition",
+    "ExternalFailed",
     "ExternalHandle",
     "Info",
     "NonDeterminism",
     "Runtime",
+    "Sent",
     "Update",
     "all_handlers_finished",
     "continue_as_new",

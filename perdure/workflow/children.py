@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from perdure.errors import InvalidArgument
-from perdure.wire_checks import check_id, check_name
+from perdure.wire_checks import check_id, check_name, check_text
 from perdure.workflow.definitions import definition_of
 from perdure.workflow.runtime import Children, runtime
 
@@ -27,12 +27,25 @@ class ChildOptions(NamedTuple):
     search_attributes: Mapping[str, Any]
 
 
-class Sent:
-    """A signal that is on its way: there is nothing to wait for, and awaiting it is fine."""
+class Sent(asyncio.Future[None]):
+    """What was said to another workflow. It is on its way whether this is awaited or not.
 
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
+    Awaiting it gives None once that workflow has it, or raises ExternalFailed where it could not
+    take it: it has ended, there never was one, it has too much unread. `workflow_id` is its id.
+    """
+
+    def __init__(
+        self, workflow_id: str, what: str, *, loop: asyncio.AbstractEventLoop, rank: int
+    ) -> None:
+        super().__init__(loop=loop)
+        self.workflow_id = workflow_id
+        self.what = what
+        self.finished: int | None = None  # Its place in the order of completion.
+        self._rank = rank
+
+    # By creation and not by address: sets of them have one order, in every replay.
+    def __hash__(self) -> int:
+        return self._rank
 
 
 class ChildHandle(asyncio.Future[Result]):
@@ -64,10 +77,11 @@ class ChildHandle(asyncio.Future[Result]):
         return self._rank
 
     def signal(self, name: str, *args: Any, **kwargs: Any) -> Sent:
-        """Send it a signal, now. One that has ended does not take it, which is not told here."""
+        """Send it a signal, now. Awaiting what this returns raises ExternalFailed where the
+        workflow could not take it, for instance because it has ended.
+        """
         check_name("name", name)
-        self._children.signal(self.id, name, args, kwargs)
-        return Sent()
+        return self._children.signal(self.id, name, args, kwargs)
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Ask it to end. Awaiting raises Cancelled when it has done so; if it ends well all the
@@ -92,14 +106,23 @@ class ExternalHandle:
         self._children = children
 
     def signal(self, name: str, *args: Any, **kwargs: Any) -> Sent:
-        """Send it a signal, now. One that has ended does not take it, which is not told here."""
+        """Send it a signal, now. Awaiting what this returns raises ExternalFailed where the
+        workflow could not take it, for instance because it has ended.
+        """
         check_name("name", name)
-        self._children.signal(self.id, name, args, kwargs)
-        return Sent()
+        return self._children.signal(self.id, name, args, kwargs)
+
+    def cancel(self, reason: str = "") -> Sent:
+        """Ask it to end, now; asked before, it is not asked again. Awaiting what this returns
+        raises ExternalFailed where there was none to be asked. How it ends is not told here.
+        """
+        if reason != "":
+            check_text("reason", reason)
+        return self._children.cancel_external(self.id, reason)
 
 
 def external(workflow_id: str) -> ExternalHandle:
-    """A handle of any workflow, to signal it."""
+    """A handle of any workflow, to signal it or to ask it to end."""
     check_id("workflow_id", workflow_id)
     return ExternalHandle(runtime("external").children, workflow_id)
 

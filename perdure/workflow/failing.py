@@ -62,6 +62,24 @@ class ChildFailed(PerdureError):
         self.status = status
 
 
+class ExternalFailed(PerdureError):
+    """What the workflow said to another could not be taken: `failure` says why.
+
+    `workflow_id` says to which. `failure.type` is NotFound where there is none of this id,
+    FailedPrecondition where it has ended, ResourceExhausted where it has too much unread.
+    """
+
+    __module__ = "perdure.workflow"
+    code = "EXTERNAL_FAILED"
+
+    def __init__(
+        self, message: str = "", failure: Failure | None = None, *, workflow_id: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.failure = Failure("Unknown", message) if failure is None else failure
+        self.workflow_id = workflow_id
+
+
 class Continue(BaseException):
     """Leaves a workflow function that continues as new. No `except Exception` stops it."""
 

@@ -15,7 +15,7 @@ from perdure.policy import timedelta_hint
 
 if TYPE_CHECKING:
     from perdure.workflow.activities import ActivityHandle
-    from perdure.workflow.children import ChildHandle, ChildOptions
+    from perdure.workflow.children import ChildHandle, ChildOptions, Sent
     from perdure.workflow.definitions import Definition
     from perdure.workflow.messages import Update
 
@@ -129,8 +129,11 @@ class Children(Protocol):
 
     def signal(
         self, workflow_id: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> Sent:
         """Signal a workflow, by its id."""
+
+    def cancel_external(self, workflow_id: str, reason: str) -> Sent:
+        """Ask a workflow to end, by its id."""
 
 
 class Notes(Protocol):

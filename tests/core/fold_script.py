@@ -130,13 +130,14 @@ class Script:
             c.CancelActivity(open_activities[x % len(open_activities)], "abandon"),
             c.StartChild(new_id, "C", "q", PAYLOADS[y % 3], PARENT_CLOSES[x % 3], terms),
             c.CancelChild(child_id),
-            c.SendSignal(WORKFLOWS[x % 2], "s", PAYLOADS[y % 3]),
+            c.SendSignal((*WORKFLOWS, "none")[x % 3], "s", PAYLOADS[y % 3], answered=x % 5 > 0),
+            c.CancelExternal("none" if x % 7 else WORKFLOWS[x % 2], "so"),
             c.RecordMarker("side_effect", "1", PAYLOADS[y % 3]),
             c.SetSearchAttributes((("a", y), ("b", None if x % 2 else "t"))),
             c.EndUpdate(*update),
         )
         cursor = (execution.consumed, execution.commands, execution.last_event_id)
-        return c.CompleteWorkflowTask(workflow_id, *cursor, (steps[y % 8], steps[x % 8]))
+        return c.CompleteWorkflowTask(workflow_id, *cursor, (steps[y % 9], steps[x % 9]))
 
     def child(self, workflow_id: str, x: int, y: int) -> Any:
         """A child ends, or waits."""

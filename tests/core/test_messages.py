@@ -7,6 +7,7 @@ import pytest
 from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.bounds import Bounds
+from perdure.core.records import decode_event
 from perdure.core.state import Status
 from tests.core.ledger_rig import BOOM, Rig
 
@@ -68,9 +69,42 @@ def test_one_workflow_signals_another_in_the_commit_of_its_step(rig: Rig) -> Non
     assert rig.execution("other").more.signals == 1
 
 
-def test_a_signal_to_nobody_is_sent_and_lost(rig: Rig) -> None:
-    assert rig.ask(rig.step(c.SendSignal("nobody", "hello", None))) == c.Done()
-    assert not any(isinstance(one, r.SignalReceived) for one in rig.records())
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_signal_to_nobody_is_sent_and_its_event_says_why_it_was_not_taken(rig, is_answered):
+    step = c.SendSignal("nobody", "hello", None, is_answered)
+    assert rig.ask(rig.step(step, c.SendSignal("w", "me", None))) == c.Done()
+    _, sent, other, received = rig.records()
+    assert (sent.refused, sent.code) == ("there is no workflow 'nobody'", "NOT_FOUND")
+    assert (other.refused, other.code, type(received)) == ("", "", r.SignalReceived)
+    assert [one.event_id for one in (sent, other, received)] == [2, 3, 4]
+    stored = rig.store.reader().events("w", 1, 10, 10_000)
+    assert [decode_event(one) for one in stored] == [sent, other, received]
+
+
+def test_a_sender_that_is_told_is_woken_by_what_it_sent(rig: Rig) -> None:
+    rig.ask(rig.step(c.SendSignal("nobody", "hello", None)))
+    assert not rig.execution().task_ready  # The code of an earlier version.
+    rig.ask(rig.step(c.SendSignal("nobody", "hello", None, True)))
+    assert rig.execution().task_ready
+
+
+def test_a_sender_that_ends_with_its_word_leaves_in_its_history_what_became_of_it(rig) -> None:
+    rig.ask(rig.step(c.SendSignal("w", "me", None, True), c.CompleteWorkflow(None)))
+    _, sent, ended = rig.records()
+    assert (sent.refused, type(ended)) == ("the workflow is Completed", r.WorkflowCompleted)
+
+
+def test_a_workflow_asks_another_to_end_in_the_commit_of_its_step(rig: Rig) -> None:
+    rig.ask(rig.start("other"))
+    rig.ask(rig.step(c.CancelExternal("other", "enough"), c.CancelExternal("none", "")))
+    _, told, refused, asked = rig.records()
+    assert (type(asked), asked.reason, told.code) == (r.WorkflowCancelRequested, "enough", "")
+    assert refused.code == "NOT_FOUND"
+    assert rig.execution().task_ready
+    # Asked before, it is not asked again.
+    rig.ask(rig.step(c.CancelExternal("other", "again")))
+    assert [type(one) for one in rig.records()][1:] == [r.ExternalCancelRequested]
+    assert rig.records()[1].code == ""
 
 
 # --- read before the end ------------------------------------------------------

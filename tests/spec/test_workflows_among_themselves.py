@@ -83,7 +83,30 @@ async def tidies() -> str:
     return "slept"
 
 
-WORKFLOWS = (echo, family, counting, gives_up, tidies)
+@workflow.define
+async def speaks(to: list[str]) -> list[str | None]:
+    """Signals each, and asks it to end: what became of either."""
+    told: list[str | None] = []
+    for workflow_id in to:
+        other = workflow.external(workflow_id)
+        for sent in (other.signal("add", 0), other.cancel("enough")):
+            try:
+                told.append(await sent)
+            except workflow.ExternalFailed as error:
+                told.append(f"{error.failure.type}: {error.failure.message}")
+    return told
+
+
+@workflow.define
+async def ends(workflow_id: str) -> str:
+    other = workflow.external(workflow_id)
+    for sent in (other.cancel("enough"), other.cancel("again")):
+        await sent
+    await asyncio.sleep(1)
+    return "asked"
+
+
+WORKFLOWS = (echo, family, counting, gives_up, tidies, speaks, ends)
 
 
 class Scene:
@@ -251,3 +274,34 @@ def test_what_is_not_there_can_not_be_ended(scene) -> None:
     for ask in (scene.client.cancel_workflow, scene.client.terminate_workflow):
         with pytest.raises(NotFound):
             ask("nobody")
+
+
+# --- words to other workflows -----------------------------------------------------
+def test_a_workflow_is_told_which_others_could_not_be_spoken_to(scene: Scene) -> None:
+    scene.client.start_workflow("counting", workflow_id="there")
+    ended = scene.client.start_workflow("echo", "hi", workflow_id="ended")
+    scene.run()
+    assert ended.result() == "hi!"
+    scene.client.start_workflow("speaks", ["there", "ended", "never"], workflow_id="speaker")
+    scene.run()
+    never = "NotFound: there is no workflow 'never'"
+    closed = "FailedPrecondition: the workflow is Completed"
+    told = scene.client.result("speaker")
+    # The request to end came to the first together with the signal, or after that had ended it.
+    assert told[0] is None
+    assert told[2:] == [closed, closed, never, never]
+    events = scene.client.history("speaker")
+    refused = [one.refused for one in events if one.kind == "SignalSent"]
+    assert refused == ["", "the workflow is Completed", "there is no workflow 'never'"]
+
+
+def test_a_workflow_ends_another_that_it_did_not_start(scene: Scene) -> None:
+    scene.client.start_workflow("tidies", workflow_id="tidy")
+    scene.run()
+    scene.client.start_workflow("ends", "tidy", workflow_id="ender")
+    scene.run()
+    scene.pass_ms(1_000)
+    assert scene.client.result("ender") == "asked"
+    assert scene.status("tidy") == "Cancelled"
+    assert scene.kinds("tidy").count("WorkflowCancelRequested") == 1
+    assert scene.kinds("ender").count("ExternalCancelRequested") == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -41,11 +41,13 @@ class History:
         outside: Sequence[tuple[Any, ...]] = (),
         leased: bool = True,
         terms: StartTerms | None = None,
+        refused: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.definition = workflow.Definition(name="flow", function=function)
         self.workflow_id = workflow_id
         self.answers = answers or _answer
         self.late = late
+        self.refused = refused or {}  # Which workflows take nothing, with (why, code).
         self.now_ms = START_MS
         self.events: list[records.Event] = []
         self.steps: list[commands.Step] = []
@@ -239,7 +241,14 @@ class History:
                     self._drop("child", step.child_id)
                     self._later(answer[0], "child", step.child_id, answer[1])
             case commands.SendSignal():
-                self._add(records.SignalSent, now, step.workflow_id, step.name, step.input)
+                refused = self.refused.get(step.workflow_id, ("", ""))
+                head = (step.workflow_id, step.name, step.input)
+                self._add(records.SignalSent, now, *head, *refused, step.answered)
+            case commands.CancelExternal():
+                refused = self.refused.get(step.workflow_id, ("", ""))
+                self._add(
+                    records.ExternalCancelRequested, now, step.workflow_id, step.reason, *refused
+                )
             case commands.RecordMarker():
                 self._add(records.MarkerRecorded, now, step.marker, step.name, step.result)
             case commands.EndUpdate():

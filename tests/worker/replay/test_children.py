@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from perdure import errors, values, workflow
-from perdure.core import commands
+from perdure.core import commands, records
 from perdure.failures import Failure
 
 
@@ -191,3 +191,70 @@ def test_children_are_gathered_and_waited_for_in_the_order_of_their_ends(history
     answers = lambda step: (values.to_builtins(step.input)[0], [1, False])  # noqa: E731
     run = same_again(history(flow, answers=answers).run())
     assert run.result[0] == ["w/@2", "w/@3", "w/@1"]
+
+
+# --- what becomes of a word to another workflow ---------------------------------
+GONE = {"gone": ("the workflow is Completed", "FAILED_PRECONDITION")}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("what", ["signal", "cancel"])
+def test_code_is_told_what_another_workflow_could_not_take(history, what, late):
+    async def flow():
+        told = []
+        for id_ in ("there", "gone"):
+            other = workflow.external(id_)
+            sent = other.signal("go", 1) if what == "signal" else other.cancel("enough")
+            try:
+                told.append(await sent)
+            except workflow.ExternalFailed as problem:
+                told.append([problem.workflow_id, problem.failure.type, problem.failure.message])
+        await asyncio.sleep(1)
+        return told
+
+    run = same_again(history(flow, refused=GONE, late=late).run())
+    assert run.result == [None, ["gone", "FailedPrecondition", "the workflow is Completed"]]
+
+
+def test_a_word_that_nobody_waits_for_disturbs_nobody(history):
+    async def flow():
+        workflow.external("gone").signal("go")
+        workflow.external("gone").cancel()
+        await asyncio.sleep(1)
+        return "done"
+
+    assert same_again(history(flow, refused=GONE).run()).result == "done"
+
+
+def test_a_history_of_before_answers_goes_on_as_it_went(history):
+    """Its code went on at once, and what else ran came behind it: in that order it is replayed."""
+
+    async def flow():
+        async def speaks():
+            await workflow.external("gone").signal("go")
+            await asyncio.sleep(1)
+
+        async def sleeps():
+            await asyncio.sleep(2)
+
+        await asyncio.gather(speaks(), sleeps())
+        # Of today: the code is told.
+        await workflow.external("gone").signal("again")
+
+    run = history(flow)
+    payload = values.encode_input(None, (), {})
+    run.events = [
+        records.WorkflowStarted(1, 0, "flow", "default", payload, None, b""),
+        records.SignalSent(2, 0, "gone", "go", None),
+        records.TimerStarted(3, 0, 1, 1_000),
+        records.TimerStarted(4, 0, 2, 2_000),
+        records.TimerFired(5, 1_000, 1),
+        records.TimerFired(6, 2_000, 2),
+        records.SignalSent(7, 2_000, "gone", "again", None, *GONE["gone"], True),
+    ]
+    run.consumed = 6
+    replayer = run.replay()
+    (last,) = replayer.take_steps()
+    assert isinstance(last, commands.FailWorkflow)
+    assert last.failure.type == "ExternalFailed"
+    replayer.close()
