@@ -57,7 +57,8 @@ COVERAGE: dict[int, Coverage] = {
     11: Coverage(
         "state is the fold",
         (LOG, TABLES),
-        "the auditor's own fold against every row of every table; projections: simulator",
+        "the auditor's own fold against every row of every table, schedules and pauses too;"
+        " projections: simulator",
     ),
     12: Coverage("no projection runs ahead", (NOWHERE,), "projections keep no state; simulator"),
     13: Coverage("the fold is total", (LOG, TABLES), "every record and row is read and known"),
@@ -70,7 +71,12 @@ COVERAGE: dict[int, Coverage] = {
     18: Coverage("a forged token changes nothing", (LOG,), "each report bears a granted grant"),
     19: Coverage("attempts rise by one", (LOG,), "also over leases handed back uncharged"),
     20: Coverage("attempts are bounded", (LOG,), "parked, retried or failed as the policy says"),
-    21: Coverage("no early expiry", (LOG,), "deadlines computed anew, with the grace of a restart"),
+    21: Coverage(
+        "no early expiry",
+        (LOG,),
+        "deadlines computed anew, with the grace of a restart; what is left open or polled for"
+        " does not end with a worker",
+    ),
     22: Coverage(
         "every lease closes once", (LOG,), "never twice; at all, where the run has settled"
     ),

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.auditor import names, retries
-from chaos.auditor.leases import UNCHARGED_MAX, Place, Record, find, holds, let_go, take_details
+from chaos.auditor.leases import (
+    UNCHARGED_MAX,
+    Place,
+    Record,
+    check_bound,
+    find,
+    holds,
+    let_go,
+    take_details,
+)
 from chaos.auditor.state import DEAD, RETRYING, SCHEDULED, Activity, Closed, Workflow
 
 FAILURES_KEPT = 20
@@ -27,6 +36,13 @@ def _check_failed(
     if early_ms:
         text = f"{failure.get('type')} {early_ms} ms before the lease is over"
         fold.wrong(workflow, 21, activity.activity_id, text)
+    _check_death(fold, workflow, activity, failure)
+
+
+def _check_death(fold: Place, workflow: Workflow, activity: Activity, failure: Any) -> None:
+    """Where the engine says that the worker died, the lease was a worker's."""
+    if retries.is_death(failure):
+        check_bound(fold, workflow, activity, retries.WORKER_DIED)
 
 
 def _charged(
@@ -170,6 +186,7 @@ def _failed(fold: Place, workflow: Workflow, record: Record) -> None:
         if attempt != activity.attempt:
             text = f"attempt {attempt} failed, {activity.attempt} is the one that runs"
             fold.wrong(workflow, 19, activity_id, text)
+        _check_death(fold, workflow, activity, failure)
         exhausted = activity.options[7] == "fail" and attempt >= activity.max_attempts
         is_given_up = activity.cancel_requested == "wait"
         final = exhausted or is_given_up or retries.is_final(activity, failure)

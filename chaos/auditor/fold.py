@@ -106,7 +106,7 @@ class Fold:
         self.at_ms = 0
         self.workflows: dict[str, Workflow] = {}
         self.gates = Gates()
-        self._schedules = Schedules(self)
+        self.schedules = Schedules(self)
         # Of those that the present commit ended: (parent, id of an open child, what that means).
         self.left_behind: list[tuple[Workflow, str, str]] = []
         self.records = 0
@@ -128,7 +128,7 @@ class Fold:
                     workflow.faults.setdefault("", self.n)
                 continue
             if is_schedule:
-                self._schedules.record(workflow_id, record, is_whole=self.base_n == 0)
+                self.schedules.record(workflow_id, record, is_whole=self.base_n == 0)
                 continue
             if workflow is None:
                 workflow = self._first(workflow_id, record)

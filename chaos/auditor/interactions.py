@@ -226,7 +226,10 @@ def _detached(fold: Place, workflow: Workflow, record: Record) -> None:
     if activity is None or not holds(fold, workflow, activity, "LeaseDetached", generation, grant):
         return
     assert activity.lease is not None
+    if activity.lease[1] is None:
+        fold.wrong(workflow, 17, activity_id, "left open, and no session held it")
     activity.lease[1] = activity.lease[5] = None  # Its session, and its poll.
+    activity.detached_grant = grant
 
 
 def _nothing(fold: Place, workflow: Workflow, record: Record) -> None:

@@ -85,6 +85,15 @@ def holds(
     return False
 
 
+def check_bound(fold: Place, workflow: Workflow, activity: Activity, how: str) -> None:
+    """The live lease ends because of its worker (`how`): then it must be that worker's."""
+    lease = activity.lease
+    if lease is not None and lease[1] is None:
+        who = "whoever has its token" if activity.detached_grant == activity.grant else "a client"
+        text = f"it ended with a worker's session ({how}), and belongs to {who}"
+        fold.wrong(workflow, 21, activity.activity_id, text)
+
+
 def take_details(activity: Activity, details: bytes | None, beat: int) -> None:
     """Take over what came with a report, unless something newer is known: details never go back."""
     if beat > activity.beat:
@@ -206,6 +215,9 @@ def _released(fold: Place, workflow: Workflow, record: Record) -> None:
         fold.wrong(workflow, 19, activity_id, text)
     if due_ms < at_ms:
         fold.wrong(workflow, 26, activity_id, "handed back and due before that")
+    is_left = activity.detached_grant == activity.grant
+    if reason == REASON_RESTART or (is_left and reason == REASON_UNDELIVERED):
+        check_bound(fold, workflow, activity, reason)
     activity.state = SCHEDULED if activity.attempt == 1 else RETRYING
     activity.lease = None
     activity.due_ms = due_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -12,6 +12,7 @@ from chaos.auditor.source import (
     EventRow,
     ExecutionRow,
     GateRow,
+    ScheduleRow,
     TimerRow,
     TombstoneRow,
 )
@@ -99,6 +100,14 @@ class ReaderTables:
         """Every gate."""
         for one in self._reader.gates():
             yield GateRow(one.kind, one.name, one.paused, one.since_ms, one.reason)
+
+    def schedules(self, known: Iterable[str]) -> Iterator[ScheduleRow]:
+        """Every schedule that is known, or not deleted."""
+        present = [one.schedule_id for one in self._reader.schedules("", -1)]
+        for schedule_id in dict.fromkeys([*known, *present]):
+            one = self._reader.schedule(schedule_id)
+            if one is not None:
+                yield ScheduleRow(schedule_id, one.deleted, _encode(one))
 
     def tombstones(self) -> Iterator[TombstoneRow]:
         """Every tombstone."""

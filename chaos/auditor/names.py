@@ -329,6 +329,26 @@ ACTIVITY = (
     "cancel_requested",
     "input_event_id",
 )
+SCHEDULE = (
+    "schedule_id",
+    "spec",
+    "created_ms",
+    "changed_ms",
+    "next_ms",
+    "paused",
+    "reason",
+    "running",
+    "buffered",
+    "started",
+    "skipped",
+    "missed",
+    "recent",
+    "requests",
+    "deleted",
+    "changed_n",
+    "runs",
+)
+SCHEDULE_REQUIRED = 5
 MORE = (
     "parent",
     "first_started_ms",

@@ -39,6 +39,14 @@ def delay_problem(activity: Activity, failure: dict[str, Any], delay_ms: int) ->
     return ""
 
 
+def is_death(failure: dict[str, Any]) -> bool:
+    """Whether the engine itself says that a worker ended; code of the user may raise its type."""
+    is_ours = not (failure.get("stack") or failure.get("type_chain"))
+    text = str(failure.get("message"))
+    is_said = text.startswith("worker ") and text.endswith(" ended without a report")
+    return is_ours and is_said and failure.get("type") == WORKER_DIED
+
+
 def is_final(activity: Activity, failure: dict[str, Any]) -> bool:
     """Whether this failure ends the activity whatever attempts are left."""
     if failure.get("non_retryable"):

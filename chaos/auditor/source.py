@@ -89,6 +89,14 @@ class GateRow(NamedTuple):
     reason: str
 
 
+class ScheduleRow(NamedTuple):
+    """One schedule, deleted or not."""
+
+    schedule_id: str
+    deleted: bool
+    body: bytes
+
+
 class Tables(Protocol):
     """The tables of one store as of one instant. Events come workflow by workflow, in order."""
 
@@ -109,6 +117,9 @@ class Tables(Protocol):
 
     def gates(self) -> Iterable[GateRow]:
         """Every gate."""
+
+    def schedules(self, known: Iterable[str]) -> Iterable[ScheduleRow]:
+        """Every schedule. Of deleted ones a store may show those only that are `known`."""
 
     def tombstones(self) -> Iterable[TombstoneRow]:
         """Every tombstone."""

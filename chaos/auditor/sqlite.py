@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from chaos.auditor.source import (
     EventRow,
     ExecutionRow,
     GateRow,
+    ScheduleRow,
     TimerRow,
     TombstoneRow,
 )
@@ -185,6 +186,14 @@ class SqliteStore:
         query = "SELECT kind, name, paused, since_ms, reason FROM gates"
         for kind, name, paused, since_ms, reason in self._rows("gates", query):
             yield GateRow(kind, name, bool(paused), since_ms, reason)
+
+    def schedules(self, known: Iterable[str]) -> Iterator[ScheduleRow]:
+        """Every schedule; none where the store has no such table yet."""
+        if not list(self._rows("sqlite_schema", f"{_HAS} 'schedules'")):
+            return
+        query = "SELECT schedule_id, deleted, body FROM schedules"
+        for schedule_id, deleted, body in self._rows("schedules", query):
+            yield ScheduleRow(schedule_id, bool(deleted), body)
 
     def tombstones(self) -> Iterator[TombstoneRow]:
         """Every tombstone."""

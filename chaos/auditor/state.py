@@ -31,6 +31,7 @@ class Activity:
         "cancel_requested",
         "dead_ms",
         "deaths_in_a_row",
+        "detached_grant",
         "details",
         "due_ms",
         "failures_count",
@@ -88,6 +89,7 @@ class Activity:
         self.last_end: list[Any] | None = None  # generation, grant, how, state
         self.handed_back = ""
         self.cancel_requested = ""
+        self.detached_grant = 0  # The one whose attempt was left to whoever has its token.
         self.input_event_id = 0
         self.grants: list[Grant] = []
 

@@ -62,6 +62,9 @@ class TableCheck:
         self._timers(tables)
         self._orphaned()
         self._gates(tables)
+        schedules = self._fold.schedules
+        rows = tables.schedules(list(schedules.ids()))
+        schedules.compare(rows, is_whole=not self._log.base.n)
 
     # --- within ------------------------------------------------------------
     def _orphaned(self) -> None:

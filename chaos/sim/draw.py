@@ -10,6 +10,7 @@ import random
 
 from msgspec.structs import replace
 
+from chaos.sim import draw_later as later
 from chaos.sim import draw_more as more
 from chaos.sim.chance import fresh
 from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step
@@ -62,7 +63,7 @@ def plan_of(seed: int, *, world: str = "engine", bug: str = "") -> Plan:
     if is_small:
         flows = tuple(map(_short, flows))
     elif world == "engine":
-        knobs, flows = more.drawn(seed, knobs, flows)
+        knobs, flows = later.drawn(seed, *more.drawn(seed, knobs, flows))
     faults = _faults(fresh(seed, "faults"), knobs)
     return Plan(seed=seed, knobs=knobs, flows=flows, faults=faults, bug=bug)
 

@@ -51,7 +51,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `fails`: so many attempts of the first generation end badly, in the way of `how`: "error",
     "nonretryable", "hang" (never reports), "kill" (kills its worker), "late" (reports after its
-    lease), "raise_after" (fails behind its effect), "leave" (is left to somebody with its token).
+    lease), "raise_after" (fails behind its effect), "leave" (is left to somebody with its token),
+    "leave_kill" (so, and its worker is killed some time later).
     """
 
     id: str

@@ -177,7 +177,7 @@ class Finisher(Patient):
         """It is ours from now on."""
         raw = wire.raw_payload(values.encode(receipt))
         args = wire.CompleteActivityTask(task.token, raw)
-        self.soon(self._draw((1, 50, 700)), args, self._heard)
+        self.soon(self._draw((1, 50, 700, 4_000)), args, self._heard)
 
     def not_now(self, args: wire.Args) -> frozenset[str]:
         """What is not there has ended."""

@@ -31,6 +31,7 @@ from perdure.core.records import (
     CommitBody,
     Event,
     HeartbeatRecorded,
+    LeaseDetached,
     LeaseGranted,
     Record,
     WorkflowCancelled,
@@ -93,7 +94,7 @@ class Watch:
             self._died(workflow_id, record)
         is_result = isinstance(record, ActivityTaskCompleted) and record.started_ms is not None
         is_failure = kind.startswith("Sim") and getattr(record, "started_ms", 0) is not None
-        if is_result or is_failure or isinstance(record, HeartbeatRecorded):
+        if is_result or is_failure or isinstance(record, HeartbeatRecorded | LeaseDetached):
             address = Address(workflow_id, record.activity_id, record.generation, record.grant)
             if address not in self._reported:
                 kind = type(record).__name__

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from chaos.sim.world import World
 
 HANG_MS = 10**9
+LEFT_MS = 60  # So long lives a worker that is killed behind an attempt that it left open.
 
 
 class ScriptRunner(Runner):
@@ -118,8 +119,10 @@ class ScriptRunner(Runner):
             outcome = Failure("SimError", "as planned")
         elif how == "nonretryable":
             outcome = Failure("SimFatal", "as planned", non_retryable=True)
-        elif how == "leave":
+        elif how.startswith("leave"):
             outcome = None
+            if how == "leave_kill":
+                self._process.later(LEFT_MS, self._process.end, SIGKILLED)
             self._process.world.left_open(attempt.task, self._receipts[attempt.task.token])
         else:
             outcome = values.encode(self._receipts[attempt.task.token])

@@ -210,7 +210,7 @@ class ActivityTasks:
             self._answer_poll(gateway, Polled(n, activity_task(entry, self._key, now_ms)))
         if not askers and record.poll_id is None:
             # The client went away before it could learn the token: nobody can ever report.
-            self._propose(EndLease(entry.address(), "undelivered"))
+            self._propose(EndLease(entry.address(), "undelivered", is_polled=True))
 
     def _send(self, entry: Entry, head: bytes, now_ms: int) -> None:
         task = activity_task(entry, self._key, now_ms)

@@ -236,12 +236,16 @@ class ExpireLease(Command, frozen=True, tag=15):
 
 
 class EndLease(Command, frozen=True, tag=16):
-    """Lease keeper: the session is gone. reason: "worker_died", "node_restart" or "undelivered"."""
+    """Lease keeper: the session is gone. reason: "worker_died", "node_restart" or "undelivered".
+
+    Scheduler, `is_polled`: a client polled for it and went away before it could learn the token.
+    """
 
     address: Address
     reason: str
     details: Payload | None = None
     beat: int = 0
+    is_polled: bool = False
 
 
 AnyCommand = (

@@ -284,8 +284,10 @@ def end(execution: Execution, command: EndLease, facts: Facts) -> Decision:
         return refuse("FAILED_PRECONDITION", STALE)
     activity, lease = live
     reason, news = command.reason, (command.details, command.beat)
-    if lease.session is None and reason != "undelivered":
-        return refuse("FAILED_PRECONDITION", "the lease belongs to no session")
+    if (lease.session is None) is not command.is_polled:
+        # An attempt that was left open since, too: whoever has its token may report.
+        whose = "no session" if lease.session is None else "a session"
+        return refuse("FAILED_PRECONDITION", f"the lease belongs to {whose}")
     restarts = activity.uncharged_in_a_row
     if reason == "undelivered":
         return handed_back(execution, activity, facts, reason, restarts, news)

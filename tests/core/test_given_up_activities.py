@@ -217,6 +217,26 @@ def test_the_end_of_its_session_is_no_end_even_if_it_was_proposed_before(rig: Ri
     assert keeper.proposed == []
 
 
+def test_what_was_taken_for_undelivered_and_is_left_open_stays_open(rig: Rig) -> None:
+    address = rig.grant("a")
+    rig.ask(c.DetachLease(rig.token(address)))
+    late = rig.ask(c.EndLease(address, "undelivered"))  # Proposed before it was left open.
+    assert (late.code, late.message) == ("FAILED_PRECONDITION", "the lease belongs to no session")
+    assert rig.activity("a").lease is not None
+
+
+def test_only_what_a_client_polled_for_ends_because_that_client_went_away(rig: Rig) -> None:
+    address = rig.grant("a")
+    refused = rig.end("undelivered", is_polled=True)
+    assert (refused.code, refused.message) == (
+        "FAILED_PRECONDITION",
+        "the lease belongs to a session",
+    )
+    rig.ask(c.ReleaseActivity(rig.token(address), "shutdown"))
+    rig.grant("a", None)
+    assert rig.end("undelivered", is_polled=True) == c.Done()
+
+
 def test_it_ends_by_its_deadline_as_any_other(rig: Rig) -> None:
     keeper = Keeper(rig)
     address = rig.grant("a")

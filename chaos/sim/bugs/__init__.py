@@ -76,6 +76,8 @@ class Bug(StrEnum):
     SIDE_EFFECT_AGAIN = "side_effect_again"
     PAUSES_FORGOTTEN = "pauses_forgotten"
     SCHEDULE_RUNS_AGAIN = "schedule_runs_again"
+    LEFT_OPEN_ENDS_WITH_ITS_WORKER = "left_open_ends_with_its_worker"
+    DEATH_TAKEN_FOR_LEFT_OPEN = "death_taken_for_left_open"
 
 
 class Entry(NamedTuple):
@@ -146,6 +148,12 @@ BANK: dict[Bug, Entry] = {
     Bug.SIDE_EFFECT_AGAIN: Entry("a rule of ours, no case known", talk.side_effect_again),
     Bug.PAUSES_FORGOTTEN: Entry("a rule of ours, no case known", talk.pauses_forgotten),
     Bug.SCHEDULE_RUNS_AGAIN: Entry("a rule of ours, no case known", talk.schedule_runs_again),
+    Bug.LEFT_OPEN_ENDS_WITH_ITS_WORKER: Entry(
+        "a rule of ours, no case known", attempts.left_open_ends_with_its_worker
+    ),
+    Bug.DEATH_TAKEN_FOR_LEFT_OPEN: Entry(
+        "a rule of ours, no case known", attempts.death_taken_for_left_open
+    ),
 }
 
 

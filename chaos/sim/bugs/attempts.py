@@ -21,9 +21,11 @@ from perdure.core.commands import (
 )
 from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.ids import Address, Session
+from perdure.core.lease_table import LeaseTable
 from perdure.core.records import (
     ActivityRedriven,
     HeartbeatRecorded,
+    LeaseDetached,
     RetryScheduled,
     TimerCancelled,
     TimerFired,
@@ -325,3 +327,35 @@ class _Awaited(str):
 
     def __ne__(self, other: object) -> bool:
         return other not in self._handles
+
+
+# --- attempts that are left open ----------------------------------------------
+def left_open_ends_with_its_worker(patches: Patches) -> None:
+    """An attempt that was left to whoever has its token ends with its worker's session."""
+    noted = LeaseTable._noted
+
+    def note(self: LeaseTable, lease: Any, record: Any) -> None:
+        if not isinstance(record, LeaseDetached):
+            noted(self, lease, record)
+
+    def end(whole: Execution, command: EndLease, facts: Facts) -> Decision:
+        live = decide_activity._live(whole, command.address)
+        whoever = live is not None and live[1].session is None
+        return decide_activity.end(whole, replace(command, is_polled=whoever), facts)
+
+    patches.set(LeaseTable, "_noted", note)
+    patches.item(decide._DECIDERS, EndLease, end)
+
+
+def death_taken_for_left_open(patches: Patches) -> None:
+    """What a dead worker has run is taken for left open: it has its whole time."""
+
+    def end(whole: Execution, command: EndLease, facts: Facts) -> Decision:
+        live = decide_activity._live(whole, command.address)
+        if live is None or live[1].session is None or command.reason != "worker_died":
+            return decide_activity.end(whole, command, facts)
+        at, activity = command.address, live[0]
+        left = LeaseDetached(facts.now_ms, activity.activity_id, at.generation, at.grant)
+        return Decision((left,), Done())
+
+    patches.item(decide._DECIDERS, EndLease, end)

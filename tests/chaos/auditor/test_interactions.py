@@ -98,6 +98,44 @@ def test_one_request_that_made_two_signals(rig, monkeypatch) -> None:
     assert violations(rig)[0] == (32, "request r1 made a second record")
 
 
+# --- attempts that are left open ----------------------------------------------
+LEFT = "belongs to whoever has its token"
+
+
+@pytest.fixture
+def left(rig) -> Rig:
+    """An attempt that was left open. History ends it where it is told that it was polled for."""
+    rig.schedule("a")
+    rig.ask(c.DetachLease(rig.token(rig.grant("a"))))
+    return rig
+
+
+@pytest.mark.parametrize("reason", ["worker_died", "node_restart", "undelivered"])
+def test_an_attempt_that_is_left_open_and_ends_with_its_workers_session(left, reason) -> None:
+    assert isinstance(left.end(reason, is_polled=True), c.Done)
+    word = "WorkerDied" if reason == "worker_died" else reason
+    assert violations(left) == [(21, f"it ended with a worker's session ({word}), and {LEFT}")]
+
+
+def test_an_attempt_that_was_polled_for_and_ends_as_if_a_worker_had_died(rig) -> None:
+    rig.schedule("a")
+    rig.grant("a", None)
+    assert isinstance(rig.end("worker_died", is_polled=True), c.Done)
+    assert violations(rig) == [
+        (21, "it ended with a worker's session (WorkerDied), and belongs to a client")
+    ]
+
+
+def test_ends_that_the_contract_allows_what_is_left_open_or_was_polled_for(left) -> None:
+    left.ask(c.FailActivity(left.token(), Failure("WorkerDied", "said by its code")))
+    left.now_ms = left.activity("a").due_ms
+    left.grant("a", None)
+    left.end("undelivered", is_polled=True)
+    left.grant("a")
+    left.end("worker_died")
+    assert violations(left) == []
+
+
 # --- what clients were told ---------------------------------------------------
 def told(rig: Rig, *operations: Operation) -> set[int]:
     auditor = Auditor()

@@ -19,7 +19,7 @@ from chaos.auditor.source import ExecutionRow
 from chaos.auditor.sqlite import FORMATS
 from chaos.auditor.state import Activity
 from perdure import values
-from perdure.core import chain, ids, more, records, state
+from perdure.core import chain, ids, more, records, schedule_state, state
 from perdure.core.limits import FORMAT_VERSION
 from perdure.effects import _hashed
 from perdure.policy import RetryPolicy, backoff_ms
@@ -53,6 +53,7 @@ def test_the_format_of_the_store_is_known():
         (names.ACTIVITY, state.Activity),
         (names.LEASE, state.Lease),
         (names.MORE, more.More),
+        (names.SCHEDULE, schedule_state.Schedule),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
