@@ -71,7 +71,10 @@ class Activities:
         asks: Asks,
         gateway: GatewayLink,
         workflows: Workflows | None = None,
+        *,
+        is_local: bool = False,
     ) -> None:
+        self._is_local = is_local
         self._workflows = workflows
         self.base_ms = 0  # Of history's clock; 0: not known.
         self._runner = runner
@@ -199,7 +202,7 @@ class Activities:
             held = heapq.heappop(self._leases)[2]
             if held.state not in (State.WAITING, State.RUNNING):
                 continue
-            until_ms = max(held.lease_until_ms, self._fence_from_ms)
+            until_ms = max(held.lease_until_ms, self._fence_from_ms, self._unheard_ms(held))
             if until_ms > now_ms:
                 self._push(self._leases, until_ms, held)
                 continue
@@ -212,6 +215,18 @@ class Activities:
             self._give_up(held, "timeout")
             # Still held: until the node says that it is over it must not send the task again.
             held.state = State.FENCED
+
+    def _unheard_ms(self, held: Held) -> int:
+        """Until when its newest heartbeat, if it was not answered, would have it last; else 0.
+
+        Where worker and node share a machine, an answer is late because an actor stands still or
+        begins anew, and no lease ends before what came in meanwhile was heard. One that ends all
+        the same is told of. A worker elsewhere may be cut off, which nobody waits for.
+        """
+        if not self._is_local or not held.beat_n:
+            return 0
+        _, sent_ms = held.beats_sent[held.beat_n]
+        return min(held.until_ms, sent_ms + held.attempt.task.options.heartbeat_ms)
 
     def _give_up(self, held: Held, reason: str) -> None:
         """Cancel what runs; its slot is free from now on, whether it listens or not."""

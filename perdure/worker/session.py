@@ -97,7 +97,12 @@ class Worker:
         self.refusal = ""  # Why the node will not have it.
         self.is_worn_out = False  # It ends because too many of its threads are stuck.
         self.activities = Activities(
-            self._runner, config.slots, self._asks, gateway, self.workflows
+            self._runner,
+            config.slots,
+            self._asks,
+            gateway,
+            self.workflows,
+            is_local=config.session is not None,
         )
         hiring = self.workflows.hiring
         hiring.worker_id = config.worker_id

@@ -75,14 +75,17 @@ def stand_still(processes, ms):
 
 
 @pytest.mark.parametrize("who", ["history", "gateway", "everybody"])
-def test_no_attempt_is_charged_for_a_standstill_of_the_node_that_outlasts_its_lease(hurt, who):
-    node = hurt(workers=2, slots=6)
+def test_no_attempt_is_charged_for_a_standstill_of_the_node_that_outlasts_its_lease(
+    hurt, who, tmp_path
+):
+    node, over = hurt(workers=2, slots=6), tmp_path / "over"
     with node.client(timeout_ms=15_000) as client:
-        ids = begin(client, "beats", 6, 1_500)
+        ids = begin(client, "beats_until", 6, str(over))
         pid_of_most(node, 6)
         stopped = node.processes()
         if who != "everybody":
             stopped = [psutil.Process(node.pid_of(who))]
         stand_still(stopped, 2_400)  # The lease lasts for 2 s.
-        results = [client.result(each, timeout_ms=10_000) for each in ids]
+        over.touch()
+        results = [client.result(each, timeout_ms=20_000) for each in ids]
     assert results == [f"{each}/b 1" for each in ids]

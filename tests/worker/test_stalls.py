@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from perdure.core import links
+from perdure.core.commands import Deadline
 from perdure.worker.activities import ASK_MS, Activities
+from perdure.worker.asks import Asks
+from perdure.worker.heartbeats import Beats
 
 
 class Stuck:
@@ -31,6 +34,7 @@ class Held:
         self.task = task
         self.definition = object()
         self.context = self
+        self.beats = Beats(task.options.heartbeat_ms, 0)
 
     def cancel(self, reason):
         pass
@@ -77,4 +81,69 @@ def test_who_stood_still_past_a_lease_asks_before_it_gives_it_up(held, stuck):
 def test_who_hears_nothing_of_it_gives_it_up_in_the_end(held, stuck):
     held.stood_still(9_000)
     held.due(9_000 + ASK_MS)
+    assert stuck.given_up == ["t1"]
+
+
+class Line:
+    """The way to the gateway, and what went there."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, dest, message):
+        self.sent.append(message)
+
+
+class Beating:
+    """An attempt that beats, leased since 0 for 1 000 ms, in a worker of this machine or not."""
+
+    def __init__(self, stuck, task, *, is_local):
+        self.line = Line()
+        self.activities = Activities(stuck, 1, Asks(), self.line, is_local=is_local)
+        made, stuck.attempt = stuck.attempt, self.attempt
+        self._make = made
+        self.activities.take(
+            task("t1", "wait", heartbeat_ms=1_000, lease_ms=1_000, attempt_ms=2_500), 0
+        )
+
+    def attempt(self, task, recorded):
+        self.one = self._make(task, recorded)
+        return self.one
+
+    def beat(self, now_ms):
+        self.one.beats.record(None)
+        self.activities.beat_recorded("t1", now_ms)
+        return self.line.sent[-1].n
+
+
+def test_a_heartbeat_that_was_not_heard_yet_counts_for_a_worker_of_the_nodes_own_machine(
+    stuck, task
+):
+    held = Beating(stuck, task, is_local=True)
+    held.beat(800)
+    held.activities.due(1_799)
+    assert stuck.given_up == []
+    held.activities.due(1_800)
+    assert stuck.given_up == ["t1"]
+
+
+def test_a_heartbeat_that_nobody_hears_does_not_outlast_the_attempts_own_time(stuck, task):
+    held = Beating(stuck, task, is_local=True)
+    for now_ms in (800, 1_600, 2_400):
+        held.beat(now_ms)
+        held.activities.due(now_ms)
+    held.activities.due(2_499)
+    assert stuck.given_up == []
+    held.activities.due(2_500)
+    assert stuck.given_up == ["t1"]
+
+
+def test_for_a_worker_elsewhere_only_what_was_answered_counts_as_it_may_be_cut_off(stuck, task):
+    held = Beating(stuck, task, is_local=False)
+    n = held.beat(100)
+    held.activities.answered(n, Deadline(0), 150)
+    held.beat(900)
+    held.activities.due(1_099)
+    assert stuck.given_up == []
+    held.activities.due(1_100)
     assert stuck.given_up == ["t1"]

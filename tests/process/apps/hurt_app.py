@@ -46,6 +46,15 @@ def beating(work_ms: int) -> str:
     return f"{key} {activity.attempt()}"
 
 
+@activity.define(retry=PATIENT, heartbeat_ms=2_000)
+def beating_until(path: str) -> str:
+    key = note()
+    while not os.path.exists(path):
+        activity.record_heartbeat()
+        time.sleep(0.02)
+    return f"{key} {activity.attempt()}"
+
+
 @activity.define(retry=THRICE)
 def poison(how: str) -> None:
     note()
@@ -78,6 +87,12 @@ async def one(work_ms: int = 0) -> str:
 @workflow.define
 async def beats(work_ms: int) -> str:
     return await workflow.execute_activity(beating, work_ms, activity_id="b")
+
+
+@workflow.define
+async def beats_until(path: str) -> str:
+    """Goes on until there is such a file."""
+    return await workflow.execute_activity(beating_until, path, activity_id="b")
 
 
 @workflow.define
