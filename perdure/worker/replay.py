@@ -18,7 +18,16 @@ import msgspec
 from perdure import values, workflow
 from perdure.core import commands, records
 from perdure.errors import FailedPrecondition, Internal, InvalidArgument
-from perdure.failures import CANCELLED, WORKFLOW_TIMEOUT, Failure, engine_failure
+from perdure.failures import (
+    CANCELLED,
+    HEARTBEAT_TIMEOUT,
+    SCHEDULE_TO_CLOSE_TIMEOUT,
+    START_TO_CLOSE_TIMEOUT,
+    WORKER_DIED,
+    WORKFLOW_TIMEOUT,
+    Failure,
+    engine_failure,
+)
 from perdure.worker import endings, mismatch
 from perdure.worker.notes import PATCH
 from perdure.worker.workflow_side import WorkflowSide
@@ -210,7 +219,7 @@ class Replayer(WorkflowSide):
         handle, _ = self._closed(event)
         if handle is None:
             return
-        if handle.cancel_requested and event.failure.type == CANCELLED:
+        if handle.cancel_requested and event.failure.type in _ENDED_UNHEARD:
             handle.give_up()
         else:
             handle.set_exception(_failed(handle, event.failure))
@@ -277,11 +286,14 @@ class Replayer(WorkflowSide):
             self._absorbed = waits_for
 
     def _cancel_again(self) -> None:
-        """What it waited for when it was cancelled has ended: well, the code is told where it waits
-        next. Behind the turn in which it takes that result.
+        """What it waited for when it was cancelled has ended. Where that was well, the code is told
+        where it waits next, behind the turn in which it takes that result; else it has an exception
+        already, and a second one would cut off what tidies up.
         """
         absorbed, self._absorbed = self._absorbed, None
-        if absorbed is not None and not absorbed.cancelled() and self._main_task is not None:
+        if absorbed is None or absorbed.cancelled() or absorbed.exception() is not None:
+            return
+        if self._main_task is not None:
             self.loop.call_soon(self._cancel, self._main_task, context=contextvars.Context())
 
     def _on_ended(self, event: records.Event) -> None:
@@ -363,6 +375,16 @@ def _size(it: records.Record | commands.Step) -> int:
 
 
 _TWO_EVENTS = (records.ActivityTaskCompleted, records.ActivityTaskFailed)
+# Of an attempt that was to end: it has, and its function has nothing to say to that.
+_ENDED_UNHEARD = frozenset(
+    {
+        CANCELLED,
+        WORKER_DIED,
+        HEARTBEAT_TIMEOUT,
+        START_TO_CLOSE_TIMEOUT,
+        SCHEDULE_TO_CLOSE_TIMEOUT,
+    }
+)
 _CANCELLED = (records.ActivityTaskCancelled, records.TimerCancelled)
 # What is not named here is informational: a replay has no use for it.
 _TAKE: dict[type[records.Record], Callable[[Replayer, Any], None]] = {
