@@ -62,12 +62,19 @@ def _quoted(part: str) -> str:
 
 
 def read(workflow_id: str, events: Iterable[Mapping[str, Any]], run: int = 1) -> Told:
-    """What the events of one run of a workflow say, taken as they come."""
+    """What the events of one run of a workflow say, taken as they come; those that an operator has
+    taken back do not count.
+    """
+    counting: list[Mapping[str, Any]] = []
+    for event in events:
+        if event["kind"] == "WorkflowReset":
+            counting = [it for it in counting if it["event_id"] <= event["to_event"]]
+        counting.append(event)
     scheduled: list[str] = []
     done: list[Done] = []
     parked: list[str] = []
     status, result = "Running", None
-    for event in events:
+    for event in counting:
         match event["kind"]:
             case "ActivityTaskScheduled":
                 scheduled.append(key_of(workflow_id, event["activity_id"], run))

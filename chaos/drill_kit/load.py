@@ -83,9 +83,10 @@ def mixed(*, fail_rate: float = 0.3, work_ms: int = 150, seed: int) -> Start:
 class Load:
     """Some workflows of one node, and the ledger of their effects.
 
-    `others` are ids of workflows that the drill started itself: their history counts as evidence,
-    and nobody waits for their end. `parks`: the keys of activities that may be parked. `by_hand`:
-    the keys of those that were given their result by an operator, and so have no effect.
+    `others` are ids of workflows that the drill started itself: the history of all their runs
+    counts as evidence, and nobody waits for their end. `parks`: the keys of activities that may be
+    parked. `by_hand`: the keys of those that were given their result by somebody, and so have no
+    effect.
     """
 
     def __init__(self, arena: Arena, node: NodeProcess, start: Start, count: int) -> None:
@@ -300,8 +301,14 @@ class Load:
         """What the durable history says of every workflow, read through a client."""
         found = [
             history_audit.read(workflow_id, self.client.history(workflow_id))
-            for workflow_id in (*self.ids, *self.others)
+            for workflow_id in self.ids
         ]
+        for workflow_id in self.others:
+            runs = self.client.describe_workflow(workflow_id).run
+            found += [
+                history_audit.read(workflow_id, self.client.history(workflow_id, run=run), run)
+                for run in range(1, runs + 1)
+            ]
         for workflow_id in self.ids:
             child = f"{workflow_id}{self.start.child}"
             found += [

@@ -49,9 +49,10 @@ class Operator:
             self._arena.violate(f"perdure {' '.join(words)} exited {code}: {said}")
         return msgspec.json.decode(out) if out.strip() else None
 
-    def exit_code(self, *words: str) -> int:
-        """Runs `perdure WORDS --json`; its exit code."""
-        return self._run(words)[0]
+    def tries(self, *words: str) -> tuple[int, str]:
+        """Runs `perdure WORDS --json`; its exit code, and what it said on standard error."""
+        code, _, said = self._run(words)
+        return code, said
 
     def _run(self, words: tuple[str, ...]) -> tuple[int, bytes, str]:
         self.commands += 1
@@ -163,7 +164,7 @@ def _two_at_once(arena: Arena, operator: Operator, workflow_id: str) -> None:
     """Two operators redrive the same letter: the one succeeds, the other finds none."""
     with ThreadPoolExecutor(2) as pool:
         words = ("wf", "dlq", "redrive", workflow_id, BROKEN)
-        codes = sorted(pool.map(lambda _: operator.exit_code(*words), range(2)))
+        codes = sorted(pool.map(lambda _: operator.tries(*words)[0], range(2)))
     if codes != [0, NOT_FOUND]:
         arena.violate(f"two operators redrove {workflow_id} at once, and got exit codes {codes}")
 

@@ -92,3 +92,14 @@ def test_a_run_tells_its_grant_by_its_token_and_one_without_a_readable_token_tel
     assert msgspec.structs.replace(RUNS[0], token=token).grant == 7
     for token in ("t1", "AAAA", "!"):
         assert msgspec.structs.replace(RUNS[0], token=token).grant == 0
+
+
+def test_what_an_operator_has_taken_back_does_not_count():
+    again = [
+        {"event_id": 9, "kind": "WorkflowReset", "to_event": 1},
+        {"event_id": 10, "kind": "ActivityTaskScheduled", "activity_id": "a"},
+    ]
+    numbered = [{**event, "event_id": at} for at, event in enumerate(EVENTS, start=1)]
+    told = read("w", [*numbered, *again])
+    assert (told.status, told.done, told.result) == ("Running", (), None)
+    assert told.scheduled == ("w/a",)
