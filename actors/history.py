@@ -79,6 +79,7 @@ from perdure.store.protocol import (
     StoreError,
     Writer,
 )
+from perdure.store.room import too_little
 
 EXIT_COMMIT_FAILED = 71
 EXIT_NO_ROOM = 72
@@ -272,10 +273,7 @@ class History(Mailbox):
     def _look_for_room(self) -> None:
         """Whether new work is refused from now on."""
         if self._writer.is_short() != bool(self._ledger.full):
-            text = (
-                f"less than reserve_bytes ({self._reserve_bytes}) is free on the disk of"
-                f" {self.boot.data_dir}; new work is refused until there is room"
-            )
+            text = too_little(self.boot.data_dir, self._reserve_bytes)
             self._ledger.full = "" if self._ledger.full else text
             self.log.warning(LogName.LITTLE_ROOM, refuses_new_work=bool(self._ledger.full))
 

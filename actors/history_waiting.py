@@ -16,6 +16,7 @@ from perdure.core.limits import PROTOCOL_VERSION
 from perdure.core.links import GATEWAY, Answer, Ask, Hello, Unwatch, Watch, Welcome
 from perdure.log_names import LogName
 from perdure.store.protocol import NoRoom, Opened, Reader, Writer
+from perdure.store.room import BEGINNING_BYTES
 
 AGAIN_MS = 1_000
 
@@ -65,7 +66,10 @@ class Waiting:
         match message:
             case Ask(n=n):
                 if not head and sender.startswith(GATEWAY):
-                    text = "there is no room on the node's disk: it only reads until there is"
+                    text = (
+                        "there is no room on the node's disk: it only reads until"
+                        f" {BEGINNING_BYTES} bytes are free"
+                    )
                     answer = Refusal("RESOURCE_EXHAUSTED", text)
                     self._mailbox.send(sender, Answer(n, self.there.n, answer))
             case Watch(update_id=update_id) if update_id:

@@ -26,7 +26,7 @@ import psutil
 from perdure.clock import boottime_ms
 from perdure.node_client import NODE_FILE, NodeInfo
 from perdure.process import CHILDREN_LOCK
-from perdure.store.room import BALLAST_BYTES, Room
+from perdure.store.room import BEGINNING_BYTES, Room
 
 ROOT_LOCK = "root.lock"
 RUN = "run"
@@ -117,7 +117,9 @@ class NodeFiles:
     """
 
     def __init__(self, data_dir: str) -> None:
-        self.data_dir = Path(data_dir).absolute()
+        # Where a symbolic link leads today: one that is turned elsewhere later, as deploys do, must
+        # not have an actor that begins again open another store.
+        self.data_dir = Path(os.path.realpath(data_dir))
         self.run_dir = Path()
         self._created: list[Path] = []
         self._link: Path | None = None
@@ -154,7 +156,7 @@ class NodeFiles:
     def _make_room(self) -> None:
         """On a full disk the ballast goes first: a start needs a few small files."""
         room = Room(self.data_dir)
-        if room.free_bytes() < BALLAST_BYTES // 2:
+        if room.free_bytes() < BEGINNING_BYTES:
             room.drop()
 
     @contextlib.contextmanager

@@ -122,7 +122,7 @@ def up(
         apps = (DEMO,)
     data_dir = data or node.data or DATA_DEFAULT
     if DEMO in apps:
-        os.environ.setdefault("PERDURE_LEDGER", str(Path(data_dir).absolute() / "effects.db"))
+        os.environ.setdefault("PERDURE_LEDGER", os.path.realpath(Path(data_dir) / "effects.db"))
     made = _node_config(
         data_dir=data_dir,
         apps=apps,

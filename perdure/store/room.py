@@ -9,6 +9,20 @@ from pathlib import Path
 BALLAST_NAME = "ballast"
 # So much can still be committed when the disk is full: thousands of reports of work that was done.
 BALLAST_BYTES = 8 * 1024 * 1024
+# Free beyond the reserve before the ballast comes aboard (again), and new work with it: afterwards
+# there is as much left once more, so that neither goes and comes with every commit.
+LOADING_BYTES = 2 * BALLAST_BYTES
+# With so much free a history without ballast begins: less would be over with a few commits.
+BEGINNING_BYTES = BALLAST_BYTES // 2
+
+
+def too_little(data_dir: Path | str, reserve_bytes: int) -> str:
+    """Why new work is refused: what it takes for `Room.is_short` to be over."""
+    return (
+        f"there is too little room on the disk of {data_dir} for new work: it takes"
+        f" reserve_bytes ({reserve_bytes}) free, and {LOADING_BYTES} bytes more while no ballast"
+        " is there"
+    )
 
 
 class Room:
@@ -37,7 +51,7 @@ class Room:
         if not self._reserve_bytes:
             return False
         free = self.free_bytes()
-        if free >= self._reserve_bytes + 2 * BALLAST_BYTES:
+        if free >= self._reserve_bytes + LOADING_BYTES:
             self.load()
         is_without = self._has_ballast and not self._ballast.exists()
         return is_without or free < self._reserve_bytes
@@ -50,7 +64,7 @@ class Room:
         """
         if not self._has_ballast or self._ballast.exists():
             return True
-        return self.free_bytes() >= BALLAST_BYTES // 2
+        return self.free_bytes() >= BEGINNING_BYTES
 
     def load(self) -> None:
         """Have the ballast, if there is room for it."""

@@ -156,7 +156,9 @@ def test_below_the_reserve_new_work_is_refused_and_the_old_goes_on(hurt, tmp_pat
         # Nobody knows how long that lasts, so a client asks again until its time is over.
         with (
             node.client(timeout_ms=300) as impatient,
-            pytest.raises(ResourceExhausted, match=r"less than reserve_bytes \(1000000000000000\)"),
+            pytest.raises(
+                ResourceExhausted, match=r"takes reserve_bytes \(1000000000000000\) free"
+            ),
         ):
             impatient.start_workflow("several", 0, workflow_id="new")
         # Accepted before, so it is answered as then.

@@ -51,6 +51,26 @@ def test_sockets_that_a_killed_node_left_are_removed(tmp_path):
     files.close()
 
 
+def test_a_link_that_is_turned_elsewhere_leaves_the_node_with_the_store_it_began_with(tmp_path):
+    for name in ("blue", "green"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "current"
+    link.symlink_to(tmp_path / "blue")
+    files = opened(link)
+    link.unlink()
+    link.symlink_to(tmp_path / "green")
+    assert files.data_dir.samefile(tmp_path / "blue")
+    assert files.run_dir.is_relative_to(tmp_path / "blue")
+    files.close()
+    assert list((tmp_path / "green").iterdir()) == []
+
+
+def test_a_link_to_a_directory_that_is_not_there_yet_makes_it(tmp_path):
+    (tmp_path / "current").symlink_to(tmp_path / "blue")
+    opened(tmp_path / "current").close()
+    assert (tmp_path / "blue" / "root.lock").exists()
+
+
 def test_a_file_is_no_data_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(Refused, match="cannot use data directory") as caught:
