@@ -90,7 +90,7 @@ COVERAGE: dict[int, Coverage] = {
     28: Coverage(
         "limits hold",
         (LOG,),
-        "nothing that is paused is leased; rates and breakers: tests/core",
+        "nothing that is paused is leased; rates, concurrency, breakers and budgets: simulator",
     ),
     29: Coverage("one terminal", (LOG,), "no second end of an activity"),
     30: Coverage(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from actors.history import History
 from actors.host import Door
 from actors.host import Take as ActorTake
 from actors.inbox import Inbox
 from actors.mailbox import Mailbox
+from actors.scheduler import Scheduler
 from chaos.sim.goals import of_batch
+from chaos.sim.limits import Life
 from chaos.sim.loop import MS_US
 from chaos.sim.process import Frames, Process, ProcessExit, Take
 from perdure.core.batch import Batch
 from perdure.core.boot import Boot
-from perdure.core.commands import AnyCommand
+from perdure.core.commands import AnyAnswer, AnyCommand, GrantLease, Refusal
 from perdure.core.ledger import Ledger
 from perdure.core.links import ROOT
+from perdure.core.state import Execution
 from perdure.store.protocol import Opened, Reader, Writer
 
 if TYPE_CHECKING:
@@ -232,6 +235,8 @@ class ActorProcess(Process):
             self.world.count("start", self.role)
             if isinstance(actor, History):
                 self._watch_judge(actor)
+            elif isinstance(actor, Scheduler) and self.world.limits:
+                self._watch_proposals(actor)
             actor.on_start()
             return
         actor.inbox.is_empty = self.drain()
@@ -253,6 +258,32 @@ class ActorProcess(Process):
             actor._ledger.judge = self._watched(actor._ledger)  # type: ignore[method-assign]
 
         actor._go_on = began  # type: ignore[method-assign]
+
+    def _watch_proposals(self, actor: Scheduler) -> None:
+        """Hold what a scheduler asks for against what limits allow it."""
+        limits = self.world.limits
+        opens, propose, hear = actor.on_open_state, actor.propose, actor.on_answer
+        lives: list[Life] = []
+
+        def opened(n: int, executions: list[Execution]) -> None:
+            lives.append(limits.begins(n, actor.now_ms()))
+            opens(n, executions)
+
+        def proposed(command: AnyCommand, tag: Any = None) -> None:
+            if isinstance(command, GrantLease):
+                lives[-1].proposes(command, actor.reached, actor.now_ms())
+            propose(command, tag)
+
+        def heard(
+            command: AnyCommand, tag: Any, answer: AnyAnswer, commit: int, now_ms: int
+        ) -> None:
+            if isinstance(command, GrantLease) and isinstance(answer, Refusal):
+                lives[-1].refused(command, actor.reached)
+            hear(command, tag, answer, commit, now_ms)
+
+        actor.on_open_state = opened  # type: ignore[method-assign]
+        actor.propose = proposed  # type: ignore[method-assign]
+        actor.on_answer = heard  # type: ignore[method-assign]
 
     def _watched(self, ledger: Ledger) -> Callable[..., Batch]:
         judge, goal = ledger.judge, self.world.goal

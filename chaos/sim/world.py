@@ -14,6 +14,7 @@ from chaos.sim.disk import SimDisk
 from chaos.sim.goals import LogGoals
 from chaos.sim.host import Dealer, SimDoor
 from chaos.sim.keepers import Holder, Planner
+from chaos.sim.limits import Limits
 from chaos.sim.loop import MS_US, Loop
 from chaos.sim.net import Net
 from chaos.sim.people import Operator, Poller, Submitter
@@ -72,6 +73,7 @@ class World:
         self._auditor = Auditor()
         self._log_goals = LogGoals()
         self.watch_over = Watch(self)
+        self.limits = Limits(self)
         self._found = 0
         self._draw = self.chance.stream("machine").random
         self.places = Places(self)
@@ -221,6 +223,8 @@ class World:
         body = decode_body(row.body)
         self._log_goals.take(body)
         self.watch_over.committed(body)
+        if self.limits:
+            self.limits.committed(body)
         self.mark("history", f"commit {row.n}")
         self._auditor.feed(row)
         kept = self._auditor.found.kept

@@ -193,8 +193,10 @@ class Admission:
             elif bucket is not None:
                 bucket.give_back()
         budget = self.budgets.get(kind) if entry.activity.attempt > 1 else None
-        if budget is not None:
-            budget.retry(now_ms, by)
+        if budget is not None and by > 0:
+            budget.retry(now_ms)
+        elif budget is not None:
+            budget.give_back(now_ms)
 
     def follow(self, workflow_id: str, records: Sequence[Record], at_ms: int) -> None:
         """Before the queues take them in: gates that are set; attempts that begin and end, where
@@ -209,13 +211,15 @@ class Admission:
 
     def _follow(self, workflow_id: str, records: Sequence[Record], at_ms: int) -> None:
         kinds: dict[str, str] = {}  # Of what is scheduled by these very records.
+        begun: set[str] = set()  # By these very records: what begins may end in the same commit.
         for record in records:
             if type(record) is ActivityTaskScheduled:
                 kinds[record.activity_id] = record.activity_type
             elif type(record) is LeaseGranted:
+                begun.add(record.activity_id)
                 self._begins(workflow_id, record, kinds, at_ms)
             elif type(record) in _ENDS:
-                self._ends(workflow_id, record, at_ms)
+                self._ends(workflow_id, record, begun, at_ms)
         if any(type(one) in CLOSING_TYPES or type(one) is WorkflowReset for one in records):
             for breaker in self.breakers.values():
                 if breaker.probe is not None and breaker.probe[0] == workflow_id:
@@ -230,10 +234,10 @@ class Admission:
         if budget is not None and record.attempt == 1:
             budget.first(at_ms)
 
-    def _ends(self, workflow_id: str, record: Record, at_ms: int) -> None:
+    def _ends(self, workflow_id: str, record: Record, begun: set[str], at_ms: int) -> None:
         activity_id: str = record.activity_id  # type: ignore[attr-defined]
         entry = self._queues.entry(workflow_id, activity_id)
-        if entry is None or not entry.is_leased:
+        if entry is None or not (entry.is_leased or activity_id in begun):
             return
         breaker = self.breakers.get(entry.activity.activity_type)
         if breaker is None:

@@ -83,11 +83,22 @@ class RetryShare:
         self._firsts[at] = self._firsts.get(at, 0) + 1
         self.firsts += 1
 
-    def retry(self, now_ms: int, by: int = 1) -> None:
-        """A retry has begun; with -1, it has not after all."""
+    def retry(self, now_ms: int) -> None:
+        """A retry has begun."""
         at = self._move(now_ms)
-        self._retries[at] = self._retries.get(at, 0) + by
-        self.retries += by
+        self._retries[at] = self._retries.get(at, 0) + 1
+        self.retries += 1
+
+    def give_back(self, now_ms: int) -> None:
+        """It has not after all: one that still counts does not."""
+        self._move(now_ms)
+        if not self._retries:
+            return
+        newest = max(self._retries)
+        self._retries[newest] -= 1
+        self.retries -= 1
+        if not self._retries[newest]:
+            del self._retries[newest]
 
     def _move(self, now_ms: int) -> int:
         at = now_ms // self._slice_ms

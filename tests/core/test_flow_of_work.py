@@ -9,12 +9,14 @@ import pytest
 from perdure import explaining
 from perdure.core import commands as c
 from perdure.core import records as r
+from perdure.core.admission import Admission
 from perdure.core.breakers import Breaker, BreakerState
 from perdure.core.ids import Session
 from perdure.core.links import Backlog, WorkflowTask
 from perdure.core.rates import RetryShare, TokenBucket
 from perdure.core.records import ActivityOptions, GateSet
 from perdure.core.rules import ActivityRule, BreakerRule, QueueRule, RetryBudget, Rules
+from perdure.core.task_queues import TaskQueues
 from perdure.failures import Failure
 from perdure.policy import RetryPolicy
 from tests.core.ledger_rig import LOCAL, Rig
@@ -170,6 +172,24 @@ def test_a_probe_that_is_handed_back_or_whose_workflow_ends_makes_room_for_anoth
     assert len(scheduler.tasks()) == 1
 
 
+def test_a_probe_that_begins_and_ends_in_one_commit_makes_room_for_another():
+    rig = Rig()
+    rule = ActivityRule(breaker=BreakerRule(failures=1))
+    rig.schedule("a")
+    rig.schedule("b")
+    reader = rig.store.reader()
+    queues = TaskQueues()
+    admission = Admission(queues, Rules(activities={"t": rule}))
+    queues.load(reader.open_state()[1], 0)
+    admission.breakers["t"].begin_half_open()
+    entries = {name: queues.entry("w", name) for name in "ab"}
+    admission.take(entries["a"], 0)
+    assert admission.hold(entries["b"].key, 0).why == "breaker"
+    rig.ask(rig.grant_of("a"), rig.step(c.CancelActivity("a")))
+    admission.follow("w", rig.records(), 0)
+    assert admission.hold(entries["b"].key, 0) is None
+
+
 def test_priorities_first_then_workflows_in_turn_whatever_waits_behind(history, scheduler):
     options = ActivityOptions(RetryPolicy())
     history.start("huge")
@@ -268,6 +288,18 @@ def test_a_budget_of_a_fifth_and_at_least_three(firsts, allowed):
     assert begun == allowed
     assert share.ready_ms(1_000) == 11_000
     assert share.ready_ms(11_000) == 11_000
+
+
+def test_a_retry_that_did_not_begin_leaves_no_more_room_than_there_was():
+    share = RetryShare(RetryBudget(ratio=0, minimum=2, window_ms=1_000))
+    share.retry(0)
+    share.give_back(950)  # Its refusal came late: nearly all of a window later.
+    for allowed in (2, 1):
+        assert (share.retries, share.allowed) == (2 - allowed, 2)
+        share.retry(1_000)
+    assert share.ready_ms(1_000) > 1_000
+    share.give_back(5_000)  # What did not begin counts no more by now.
+    assert share.retries == 0
 
 
 def test_under_a_budget_of_a_tenth_steady_failure_makes_a_tenth_more_load():

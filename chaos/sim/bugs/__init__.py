@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from chaos.sim.bugs import attempts, history, others, talk
+from chaos.sim.bugs import attempts, history, limits, others, talk
 from chaos.sim.bugs.patches import Patches
 from perdure.errors import InvalidArgument
 
@@ -78,6 +78,11 @@ class Bug(StrEnum):
     SCHEDULE_RUNS_AGAIN = "schedule_runs_again"
     LEFT_OPEN_ENDS_WITH_ITS_WORKER = "left_open_ends_with_its_worker"
     DEATH_TAKEN_FOR_LEFT_OPEN = "death_taken_for_left_open"
+    RATE_SAVED_UP = "rate_saved_up"
+    PROMISED_NOT_COUNTED = "promised_not_counted"
+    LEASED_PAST_THE_LIMIT = "leased_past_the_limit"
+    PROBES_UNLIMITED = "probes_unlimited"
+    RETRIES_NOT_COUNTED = "retries_not_counted"
 
 
 class Entry(NamedTuple):
@@ -154,6 +159,11 @@ BANK: dict[Bug, Entry] = {
     Bug.DEATH_TAKEN_FOR_LEFT_OPEN: Entry(
         "a rule of ours, no case known", attempts.death_taken_for_left_open
     ),
+    Bug.RATE_SAVED_UP: Entry("a rule of ours, no case known", limits.rate_saved_up),
+    Bug.PROMISED_NOT_COUNTED: Entry("a rule of ours, no case known", limits.promised_not_counted),
+    Bug.LEASED_PAST_THE_LIMIT: Entry("a rule of ours, no case known", limits.leased_past_the_limit),
+    Bug.PROBES_UNLIMITED: Entry("a rule of ours, no case known", limits.probes_unlimited),
+    Bug.RETRIES_NOT_COUNTED: Entry("a rule of ours, no case known", limits.retries_not_counted),
 }
 
 

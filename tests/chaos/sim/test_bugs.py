@@ -45,6 +45,12 @@ def test_a_bug_that_is_not_in_the_list_is_refused_by_name():
         # What stands in the log under no id is a gate's: a workflow there makes no sense either.
         (Bug.EMPTY_ID_ACCEPTED, {13, 48}),
         (Bug.FOLLOWED_AT_ANOTHER_TIME, {35}),
+        (Bug.LEFT_OPEN_ENDS_WITH_ITS_WORKER, {21}),
+        (Bug.DEATH_TAKEN_FOR_LEFT_OPEN, {17}),
+        (Bug.RATE_SAVED_UP, {28}),
+        (Bug.PROMISED_NOT_COUNTED, {28}),
+        (Bug.LEASED_PAST_THE_LIMIT, {28}),
+        (Bug.PROBES_UNLIMITED, {28}),
     ],
 )
 def test_a_planted_bug_is_found_within_a_few_seeds(bug, invariants):
