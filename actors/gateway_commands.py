@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import errors, wire
-from perdure.commanding import update_error
+from perdure.commanding import signalled, update_error
 from perdure.core.commands import (
     AnyAnswer,
     Closed,
@@ -33,6 +33,8 @@ def outcome_of(request: wire.Request, answer: AnyAnswer) -> dict[str, Any]:
             assert isinstance(args, wire.StartWorkflow | wire.UpdateWorkflow)
             return {"workflow_id": args.workflow_id, "run": answer.run}
         case Done():
+            if isinstance(args, wire.SignalWorkflow):
+                return signalled(answer)
             return {"state": answer.state} if isinstance(args, wire.FailActivityTask) else {}
         case WasReset():
             return reset_view(answer)

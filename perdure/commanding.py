@@ -7,10 +7,13 @@ from typing import Any
 
 from perdure import flow_commands, schedule_commanding, values, wire
 from perdure.core.commands import (
+    NOT_TAKEN,
+    AnyAnswer,
     AnyCommand,
     CancelWorkflow,
     CompleteActivity,
     CompleteDeadLetter,
+    Done,
     FailActivity,
     FailDeadLetter,
     RedriveDeadLetter,
@@ -33,6 +36,12 @@ def command_of(form: wire.Form, args: wire.Args) -> AnyCommand:
 def _about_schedules(form: wire.Form, args: wire.Args) -> AnyCommand:
     command: AnyCommand = schedule_commanding.command_of(form, args)
     return command
+
+
+def signalled(answer: AnyAnswer) -> dict[str, Any]:
+    """The `ok` of a signal: `taken` is false where the code, as it stands, has nothing for it."""
+    is_known = isinstance(answer, Done) and answer.state == NOT_TAKEN
+    return {"taken": False} if is_known else {}
 
 
 def update_error(args: wire.UpdateWorkflow, end: Updated) -> UpdateFailed:

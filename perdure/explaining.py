@@ -152,6 +152,7 @@ def _open(look: Look, work: Work) -> View:
         "activities_count": len(work.entries),
         "timers": sorted(work.execution.timers.values())[:LISTED_MAX],
         "children": [] if more is None else sorted(more.children)[:LISTED_MAX],
+        "untaken_signals": [] if more is None else [name for name, _ in more.untaken],
     }
 
 
@@ -212,9 +213,14 @@ def _waits(look: Look, work: Work) -> Why:
     if more is not None and more.children:
         names = ", ".join(map(repr, sorted(more.children)[:3]))
         return Why("child", f"it waits for a child workflow: {names}", "the child's end")
+    reason = "it waits for a signal or an update: nothing else of it is open"
+    if more is not None and more.untaken:
+        came = ", ".join(repr(name) for name, _ in more.untaken[:3])
+        takes = ", ".join(map(repr, more.takes[:10])) or "none"
+        reason += f" (its code does not take those that came: {came}; it takes: {takes})"
     return Why(
         "signal",
-        "it waits for a signal or an update: nothing else of it is open",
+        reason,
         f"`perdure wf signal {of_execution(execution.workflow_id)[0]} NAME` wakes it",
         more.timeout_at_ms or None if more is not None else None,
     )

@@ -268,7 +268,10 @@ class Core:
             failure = failure_from_exception(problem)
             self.ask(FailWorkflowTask(workflow_id, *cursor, "mismatch", failure))
             return
-        answer = self.ask(CompleteWorkflowTask(workflow_id, *cursor, replayer.consumed, steps))
+        notes = replayer.take_notes()
+        answer = self.ask(
+            CompleteWorkflowTask(workflow_id, *cursor, replayer.consumed, steps, None, notes)
+        )
         if isinstance(answer, Refusal) or workflow_id not in self._queues.works:
             self._evict(workflow_id)
 

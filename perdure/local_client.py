@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure import event_feed, reads, schedule_commanding, schedule_views, views, wire, wire_flow
 from perdure.answers import Answer
-from perdure.commanding import command_of, update_error
+from perdure.commanding import command_of, signalled, update_error
 from perdure.core.commands import (
     AnyAnswer,
     AnyCommand,
@@ -79,6 +79,9 @@ class LocalClient(Operations):
     def _change(self, args: wire.Args) -> Any:
         self._ask(command_of(FORM, args))
         return {}
+
+    def _signal(self, args: wire.SignalWorkflow) -> Any:
+        return signalled(self._ask(command_of(FORM, args)))
 
     def _start(self, args: wire.StartWorkflow) -> Any:
         self._ask(command_of(FORM, args))
@@ -194,15 +197,17 @@ class LocalClient(Operations):
         return super().events(after, kinds, workflow_id, follow=False)
 
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
+        reader = self._reader()  # First what fell due before now, each at its own time.
         now_ms = self._core.now_ms()
-        return reads.describe(self._reader(), args, self._offers(), now_ms, in_engine=True)
+        return reads.describe(reader, args, self._offers(), now_ms, in_engine=True)
 
     def _history(self, args: wire.GetHistory) -> Any:
         return reads.history(self._reader(), args)
 
     def _list(self, args: wire.ListWorkflows) -> Any:
+        reader = self._reader()
         now_ms = self._core.now_ms()
-        return reads.list_workflows(self._reader(), args, self._offers(), now_ms, in_engine=True)
+        return reads.list_workflows(reader, args, self._offers(), now_ms, in_engine=True)
 
     def _offers(self) -> list[Offer]:
         """One that serves every queue; what it has not may still be polled for."""
@@ -234,7 +239,7 @@ _OPERATIONS: dict[type[wire.Args], Callable[[LocalClient, Any], Any]] = {
     wire.GetHistory: LocalClient._history,
     wire.ListWorkflows: LocalClient._list,
     wire.ListDeadLetters: LocalClient._dead_letters,
-    wire.SignalWorkflow: LocalClient._change,
+    wire.SignalWorkflow: LocalClient._signal,
     wire.CancelWorkflow: LocalClient._change,
     wire.TerminateWorkflow: LocalClient._change,
     wire.RedriveDeadLetter: LocalClient._change,

@@ -88,8 +88,10 @@ def describe(
 
 
 def unread_signals(reader: Reader, found: Execution) -> list[dict[str, Any]]:
-    """Signals that no workflow task has brought to the code yet, oldest first."""
-    if found.more is None or not found.more.unread or not found.is_open:
+    """Signals that no workflow task has brought to the code (of one that has ended: none ever
+    will), oldest first.
+    """
+    if found.more is None or found.more.last_message_id <= found.consumed:
         return []
     raw = reader.events(found.workflow_id, found.consumed, SIGNALS_SHOWN_MAX, FRAME_BYTES)
     return [

@@ -143,6 +143,11 @@ def more(it: More | None) -> View:
             {"update_id": update_id, "event_id": event_id}
             for update_id, event_id in it.updates.items()
         ],
+        "takes_signals": list(it.takes),
+        "untaken_signals": [{"name": name, "count": count} for name, count in it.untaken],
+        "dropped_signals": [
+            {"name": name, "at_ms": at_ms, "reason": why} for at_ms, name, why in it.dropped
+        ],
         "search_attributes": dict(it.attributes),
         "cancel_requested": it.cancel_requested,
         "cancel_reason": it.cancel_reason or None,

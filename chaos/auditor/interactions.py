@@ -24,7 +24,11 @@ _COMPARED = (
     "signals",
     "last_message_id",
     "unread",
+    "takes",
+    "untaken",
+    "dropped",
 )
+DROPPED_KEPT = 20
 _AT_MORE = {name: at for at, name in enumerate(names.MORE)}
 CLOSES = ("terminate", "cancel", "abandon")
 MODES = ("wait", "abandon")
@@ -147,6 +151,13 @@ def _signalled(fold: Place, workflow: Workflow, record: Record) -> None:
     _message(workflow, record[1])
 
 
+def _signals_noted(fold: Place, workflow: Workflow, record: Record) -> None:
+    """What its code makes of signals, and what could not be handed over."""
+    takes, untaken, dropped = record[2]
+    kept = [*workflow.more.get("dropped", ()), *dropped][-DROPPED_KEPT:]
+    workflow.more.update(takes=takes, untaken=untaken, dropped=kept)
+
+
 def _sent(fold: Place, workflow: Workflow, record: Record) -> None:
     """It wakes the sender, where that is told what came of it."""
     if record[8] and workflow.last_wake_id is not None:
@@ -265,6 +276,7 @@ RULES: dict[int, Callable[[Any, Workflow, Record], None]] = {
         "WorkflowCancelRequested": _cancel_requested,
         "SignalReceived": _signalled,
         "SignalSent": _sent,
+        "SignalsNoted": _signals_noted,
         "ExternalCancelRequested": _nothing,
         "UpdateReceived": _update_received,
         "UpdateEnded": _update_ended,

@@ -236,6 +236,7 @@ KINDS: dict[int, Kind] = {
         ("event_id", "at_ms", "to_event", "commands", "reason", "request_id", "state"),
         7,
     ),
+    40: Kind("SignalsNoted", ("at_ms", "notes"), 2),
     39: Kind(
         "ExternalCancelRequested",
         ("event_id", "at_ms", "workflow_id", "reason", "refused", "code"),
@@ -366,6 +367,9 @@ MORE = (
     "last_message_id",
     "unread",
     "again",
+    "takes",
+    "untaken",
+    "dropped",
 )
 MORE_BEFORE_RESETS = 15  # So many fields it had at first.
 LEASE = (

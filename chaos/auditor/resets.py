@@ -51,7 +51,11 @@ def reset(fold: Place, workflow: Workflow, record: Record) -> None:
     workflow.timers = dict(state["timers"])
     workflow.timers_gone.clear()
     if more:
-        workflow.more = {name: more[at] for name, at in _AT_MORE.items() if name not in _ELSEWHERE}
+        workflow.more = {
+            name: more[at]
+            for name, at in _AT_MORE.items()
+            if name not in _ELSEWHERE and at < len(more)
+        }
         workflow.children = dict(more[_AT_MORE["children"]])
         workflow.updates = dict(more[_AT_MORE["updates"]])
         workflow.timeout_at_ms = more[_AT_MORE["timeout_at_ms"]]

@@ -71,8 +71,13 @@ def signal(
 
     args = wire.SignalWorkflow(workflow_id, name, _raw(value), new_request_id())
     with connected(endpoint, timeout) as client:
-        ask(client, args)
+        answer = ask(client, args)
     _said("signalled", workflow_id, as_json)
+    if answer and answer.get("taken") is False:
+        output.note(
+            f"its code, as it stands, takes no signal {name!r}: it waits until there is a handler "
+            f"(`perdure wf describe {workflow_id}` lists what it takes)"
+        )
 
 
 def query(

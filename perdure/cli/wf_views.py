@@ -64,7 +64,7 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         ("history", output.counted(found.get("history_length", 0), "event")),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
-    for line in [*wish_lines(found), *task_lines(found.get("workflow_task") or {}, now_ms)]:
+    for line in [*wish_lines(found, now_ms), *task_lines(found.get("workflow_task") or {}, now_ms)]:
         output.say(line)
     activities = found.get("pending_activities") or []
     if activities:
@@ -86,7 +86,7 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         output.show(output.table(("CHILD", "WHEN THIS ENDS"), rows))
 
 
-def wish_lines(found: dict[str, Any]) -> list[str]:
+def wish_lines(found: dict[str, Any], now_ms: int) -> list[str]:
     """What people want of the workflow that it has not done yet."""
     lines = []
     if found.get("cancel_requested") and found["status"] == "Running":
@@ -99,7 +99,22 @@ def wish_lines(found: dict[str, Any]) -> list[str]:
         waiting = found.get(what) or []
         if waiting:
             lines.append(f"{what} that its code has not dealt with: {len(waiting)}")
+    lines += signal_lines(found, now_ms)
     return ["", *lines] if lines else []
+
+
+def signal_lines(found: dict[str, Any], now_ms: int) -> list[str]:
+    """Signals that its code has nothing for, and those that were dropped."""
+    lines = []
+    untaken = found.get("untaken_signals") or []
+    if untaken:
+        listed = ", ".join(f"{each['name']} ({each['count']})" for each in untaken)
+        known = ", ".join(found.get("takes_signals") or []) or "none"
+        lines.append(f"signals that its code does not take: {listed}; it takes: {known}")
+    for each in found.get("dropped_signals") or []:
+        when, why = output.when(each["at_ms"], now_ms), output.one_line(each["reason"])
+        lines.append(f"a signal {each['name']} was dropped {when}: {why}")
+    return lines
 
 
 def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:

@@ -24,7 +24,7 @@ from perdure.core.interactions import SignalWorkflow as SignalWorkflow
 from perdure.core.interactions import TerminateWorkflow as TerminateWorkflow
 from perdure.core.interactions import TimeOutWorkflow as TimeOutWorkflow
 from perdure.core.interactions import UpdateWorkflow as UpdateWorkflow
-from perdure.core.records import Payload
+from perdure.core.records import Payload, SignalNotes
 from perdure.core.schedule_commands import (
     BackfillSchedule,
     DeleteSchedule,
@@ -110,7 +110,7 @@ class Hire(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class CompleteWorkflowTask(Command, frozen=True, tag=8):
     """The workflow was run on from the cursor (consumed_from, commands_from) to `consumed`, and
-    wants `steps`.
+    wants `steps`. `signals`: what its code makes of them; None: nothing.
     """
 
     workflow_id: str
@@ -119,6 +119,7 @@ class CompleteWorkflowTask(Command, frozen=True, tag=8):
     consumed: int
     steps: tuple[Step, ...]
     hire: Hire | None = None
+    signals: SignalNotes | None = None
 
 
 class CompleteActivity(Command, frozen=True, tag=5):
@@ -286,6 +287,7 @@ AnyCommand = (
 
 
 STEP_DROPPED = "StepDropped"
+NOT_TAKEN = "NotTaken"
 
 
 # --- answers ----------------------------------------------------------------
@@ -293,7 +295,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """Accepted.
 
     `state`: of the activity after a failure (Retrying, DeadLettered, Dropped); STEP_DROPPED where
-    the result counts and what the workflow would have done then does not; else empty.
+    the result counts and what the workflow would have done then does not; NOT_TAKEN of a signal
+    that the workflow's code, as it stands, has nothing for; else empty.
     """
 
     state: str = ""

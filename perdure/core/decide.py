@@ -41,6 +41,7 @@ from perdure.core.decide_steps import Steps, resolve_options
 from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.records import (
     Record,
+    SignalNotes,
     TimerFired,
     WorkflowContinuedAsNew,
     WorkflowStarted,
@@ -55,6 +56,7 @@ from perdure.failures import engine_failure
 UNCOUNTED = frozenset({"handed_back", "unknown_type", "unread"})
 # A run is continued only once it has read all that was sent to it and acknowledged, for its code
 # hands on what it has not used.
+NO_NOTES = SignalNotes()
 UNREAD = Refusal(
     "FAILED_PRECONDITION",
     "a signal, an update or a cancellation has come that the run has not read: it reads it first",
@@ -137,7 +139,10 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
         return stale
     if not command.consumed_from < command.consumed <= execution.last_event_id:
         return refuse("INVALID_ARGUMENT", f"consumed: event {command.consumed} does not exist")
-    records: list[Record] = [WorkflowTaskCompleted(*after)]
+    records: list[Record] = [
+        WorkflowTaskCompleted(*after),
+        *decide_interactions.noted(execution, command.signals or NO_NOTES, facts),
+    ]
     steps = Steps(execution, facts, command.hire)
     for step in command.steps:
         wrong = steps.take(step)

@@ -10,6 +10,7 @@ from typing import Any
 
 from perdure.core import holding, resetting
 from perdure.core.commands import (
+    NOT_TAKEN,
     CancelWorkflow,
     ChildEnded,
     Command,
@@ -31,7 +32,9 @@ from perdure.core.records import (
     ChildWorkflowCompleted,
     ChildWorkflowFailed,
     Record,
+    SignalNotes,
     SignalReceived,
+    SignalsNoted,
     UpdateReceived,
     WorkflowCancelled,
     WorkflowCancelRequested,
@@ -147,7 +150,18 @@ def signal(execution: Execution, command: SignalWorkflow, facts: Facts) -> Decis
         command.input,
         command.request_id,
     )
-    return Decision((record,), Done())
+    takes = () if execution.more is None else execution.more.takes
+    # Nothing is said of code that takes no signal so far: it may not have run.
+    return Decision((record,), Done(NOT_TAKEN if takes and command.name not in takes else ""))
+
+
+def noted(execution: Execution, notes: SignalNotes, facts: Facts) -> tuple[Record, ...]:
+    """What a workflow task found out about signals, where that is news."""
+    more = execution.more
+    before = ((), ()) if more is None else (more.takes, more.untaken)
+    if (notes.takes, notes.untaken) == before and not notes.dropped:
+        return ()
+    return (SignalsNoted(facts.now_ms, notes),)
 
 
 def update(execution: Execution, command: UpdateWorkflow, facts: Facts) -> Decision:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perdure.core import resetting
+from perdure.core import limits, resetting
 from perdure.core.holding import fold_paused, fold_retried
 from perdure.core.interaction_records import (
     ActivityCancelRequested,
@@ -24,6 +24,7 @@ from perdure.core.interaction_records import (
     SearchAttributesSet,
     SignalReceived,
     SignalSent,
+    SignalsNoted,
     UpdateEnded,
     UpdateReceived,
     WorkflowCancelled,
@@ -107,6 +108,12 @@ def _signalled(execution: Execution, record: SignalReceived) -> None:
     more.last_message_id = record.event_id
 
 
+def _signals_noted(execution: Execution, record: SignalsNoted) -> None:
+    more, notes = more_of(execution), record.notes
+    more.takes, more.untaken = notes.takes, notes.untaken
+    more.dropped = (*more.dropped, *notes.dropped)[-limits.SIGNALS_DROPPED_KEPT :]
+
+
 def _sent(execution: Execution, record: SignalSent) -> None:
     if record.answered:
         execution.last_wake_id = max(execution.last_wake_id, record.event_id)
@@ -164,6 +171,7 @@ FOLDS: dict[type[Record], Callable[[Execution, Any], None]] = {
     WorkflowContinuedAsNew: _continued,
     SignalReceived: _signalled,
     SignalSent: _sent,
+    SignalsNoted: _signals_noted,
     ExternalCancelRequested: _nothing,
     UpdateReceived: _update_received,
     UpdateEnded: _update_ended,

@@ -1,9 +1,11 @@
 """Records of what workflows and people do to each other: signals, updates, children, endings.
 
-All are events (they have an `event_id`) but WorkflowPaused, LeaseDetached and GateSet.
+All are events (they have an `event_id`) but SignalsNoted and those of the task table.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from perdure.core.record_base import Payload, Record
 from perdure.core.start import Attribute, StartTerms
@@ -88,6 +90,19 @@ class ExternalCancelRequested(Record, frozen=True, tag=39):
     reason: str
     refused: str = ""
     code: str = ""
+
+
+class SignalNotes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a workflow's code makes of its signals, as its worker reports it.
+
+    `takes`: the names that it has handlers or boxes for. `untaken`: (name, how many) of those that
+    came and that nothing takes. `dropped`: (instant, name, why) of those that could not be handed
+    over since the last report.
+    """
+
+    takes: tuple[str, ...] = ()
+    untaken: tuple[tuple[str, int], ...] = ()
+    dropped: tuple[tuple[int, str, str], ...] = ()
 
 
 class UpdateReceived(Record, frozen=True, tag=25):
@@ -204,6 +219,13 @@ class WorkflowReset(Record, frozen=True, tag=34):
     reason: str
     request_id: str | None
     state: bytes
+
+
+class SignalsNoted(Record, frozen=True, tag=40):
+    """What the workflow's code makes of its signals has changed. No event: it is for people."""
+
+    at_ms: int
+    notes: SignalNotes
 
 
 # --- the task table -----------------------------------------------------------

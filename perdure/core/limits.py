@@ -38,6 +38,8 @@ UNDELIVERED_MAX = 3
 WORKFLOW_TASK_FAILURES_FREE = 2
 # An activity whose worker died this often in a row runs alone from then on.
 DEATHS_SHARED_MAX = 2
+SIGNALS_DROPPED_KEPT = 20
+SIGNAL_NAMES_NOTED = 50
 # A request that comes again is looked for in so many runs of its workflow.
 RUNS_LOOKED_AT = 100
 

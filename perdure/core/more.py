@@ -32,3 +32,7 @@ class More(msgspec.Struct, array_like=True):
     # After a reset, activities that were scheduled once and are not now: the generation and the
     # grant from which they go on when they are again.
     again: dict[str, tuple[int, int]] = {}
+    # What its code makes of signals, as of SignalNotes; of those that were dropped the newest.
+    takes: tuple[str, ...] = ()
+    untaken: tuple[tuple[str, int], ...] = ()
+    dropped: tuple[tuple[int, str, str], ...] = ()

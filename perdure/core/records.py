@@ -27,8 +27,10 @@ from perdure.core.interaction_records import LeaseDetached as LeaseDetached
 from perdure.core.interaction_records import MarkerRecorded as MarkerRecorded
 from perdure.core.interaction_records import RetriedNow as RetriedNow
 from perdure.core.interaction_records import SearchAttributesSet as SearchAttributesSet
+from perdure.core.interaction_records import SignalNotes as SignalNotes
 from perdure.core.interaction_records import SignalReceived as SignalReceived
 from perdure.core.interaction_records import SignalSent as SignalSent
+from perdure.core.interaction_records import SignalsNoted as SignalsNoted
 from perdure.core.interaction_records import UpdateEnded as UpdateEnded
 from perdure.core.interaction_records import UpdateReceived as UpdateReceived
 from perdure.core.interaction_records import WorkflowCancelled as WorkflowCancelled
@@ -343,6 +345,7 @@ AnyRecord = (
     | LeaseReleased
     | RetryScheduled
     | WorkflowPaused
+    | SignalsNoted
     | LeaseDetached
     | RetriedNow
     | GateSet

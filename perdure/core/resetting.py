@@ -243,6 +243,7 @@ def _state(
         attributes=past.attributes,
         pauses=old.pauses,
         signals=past.signals,
+        dropped=old.dropped,
         again={one: fence for one, fence in known.items() if one not in activities},
     )
     return msgspec.structs.replace(

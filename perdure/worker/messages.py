@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perdure import values
 from perdure.core import commands, records
+from perdure.core.limits import SIGNAL_NAMES_NOTED, SIGNALS_DROPPED_KEPT
+from perdure.core.records import SignalNotes
 from perdure.errors import FailedPrecondition, InvalidArgument, NotFound
 from perdure.failures import Failure
 from perdure.worker import endings
 from perdure.worker.loop import Evicted
-from perdure.workflow import NonDeterminism, Update
+from perdure.workflow import NonDeterminism, Update, logger
 
 if TYPE_CHECKING:
     from perdure.worker.workflow_side import WorkflowSide
 
 UNKNOWN_UPDATE = "UnknownUpdate"
-_log = logging.getLogger("perdure.workflow")
+WHY_CHARS = 300
+NO_NOTES = SignalNotes()
 
 
 class Messages:
@@ -42,6 +44,7 @@ class Messages:
         # Given to a handler that has not begun yet.
         self._given: dict[int, tuple[str, records.Payload | None]] = {}
         self._under_way = 0
+        self._dropped: list[tuple[int, str, str]] = []
 
     # --- the workflow's -----------------------------------------------------------
     def handle_signal(self, name: str, function: Callable[..., Any]) -> None:
@@ -107,8 +110,7 @@ class Messages:
         try:
             args, kwargs = values.bind_input(function, payload)
         except InvalidArgument as problem:
-            where = self._side.workflow_id
-            _log.error("%r: a signal %r was dropped: %s", where, name, problem.message)
+            self.dropped(name, problem.message)
             return
         try:
             result = function(*args, **kwargs)
@@ -120,6 +122,27 @@ class Messages:
             if self._side.loop.is_closing:
                 raise
             self._side.left(problem)
+
+    def dropped(self, name: str, why: str) -> None:
+        """A signal could not be handed over: no client can break a workflow."""
+        side = self._side
+        if not side.is_silent:
+            logger.error("a signal %r was dropped: %s", name, why)
+            self._dropped.append((side.now_ms, name, why[:WHY_CHARS]))
+
+    def take_notes(self, *, is_over: bool) -> SignalNotes | None:
+        """What became of signals, with what was dropped since this was asked last; None: there is
+        nothing to say. Where the workflow `is_over`, what waits in a box is taken by nobody.
+        """
+        dropped, self._dropped = tuple(self._dropped[-SIGNALS_DROPPED_KEPT:]), []
+        takes = sorted({*self._signals, *self._boxed})[:SIGNAL_NAMES_NOTED]
+        untaken = sorted(
+            (name, queue.qsize())
+            for name, queue in self._queues.items()
+            if queue.qsize() and (is_over or name not in self._boxed)
+        )
+        notes = SignalNotes(tuple(takes), tuple(untaken[:SIGNAL_NAMES_NOTED]), dropped)
+        return None if notes == NO_NOTES else notes
 
     def waiting(self) -> tuple[tuple[str, records.Payload | None], ...]:
         """Every signal that nobody has taken, in their order; they are taken by this."""

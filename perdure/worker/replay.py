@@ -86,6 +86,11 @@ class Replayer(WorkflowSide):
         self._taken = self.commands
         return tuple([issued[0] for issued in fresh])
 
+    def take_notes(self) -> records.SignalNotes | None:
+        """What the code makes of signals, to be reported with the steps; None: nothing."""
+        messages = self._messages
+        return None if messages is None else messages.take_notes(is_over=self.is_finished)
+
     @property
     def awaits(self) -> str | None:
         """The activity that is all that the workflow waits for; None if it is not so."""

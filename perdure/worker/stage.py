@@ -239,6 +239,7 @@ class Stage:
                 commands_from,
                 replayer.consumed,
                 replayer.take_steps(),
+                signals=replayer.take_notes(),
             )
         except Blocked:
             raise  # Our own.
@@ -300,7 +301,12 @@ class Stage:
             self._drop(task.workflow_id)
             return refusal
         result = commands.CompleteWorkflowTask(
-            task.workflow_id, task.consumed, task.commands, replayer.consumed, steps
+            task.workflow_id,
+            task.consumed,
+            task.commands,
+            replayer.consumed,
+            steps,
+            signals=replayer.take_notes(),
         )
         if steps and isinstance(steps[-1], TERMINAL):
             self._drop(task.workflow_id)

@@ -12,7 +12,6 @@ from perdure import values
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
 from perdure.workflow.runtime import runtime, seconds
-from perdure.workflow.speaking import logger
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,8 +29,8 @@ def signal(function: Callable[..., Any] | None = None, /, *, name: str | None = 
 
     `@workflow.signal` or `@workflow.signal(name=…)`; a plain function or an async one, which then
     runs as a task of its own. Signals that came before go to it first. Its arguments are bound as a
-    workflow's; a signal that does not fit is logged and dropped. An exception that leaves it ends
-    the workflow Failed.
+    workflow's; a signal that does not fit is dropped: logged, and named by describe. An exception
+    that leaves it ends the workflow Failed.
     """
     if function is None:
         return functools.partial(_signal, name=name)
@@ -132,9 +131,14 @@ class Box:
     """The signals of one name, taken one by one in their order."""
 
     def __init__(
-        self, name: str, queue: asyncio.Queue[tuple[int, bytes | None]], type: Any = Any
+        self,
+        name: str,
+        queue: asyncio.Queue[tuple[int, bytes | None]],
+        type: Any = Any,
+        dropped: Callable[[str, str], None] = lambda name, why: None,
     ) -> None:
         self.name = name
+        self._dropped = dropped
         self._queue = queue
         self._type = type
 
@@ -162,7 +166,7 @@ class Box:
             try:
                 return values.decode(values.encode(value), self._type)
             except InvalidArgument as problem:  # No client can break a workflow.
-                logger.error("a signal %r was dropped: %s", self.name, problem.message)
+                self._dropped(self.name, problem.message)
 
     def __aiter__(self) -> Box:
         return self
@@ -181,11 +185,13 @@ def _argument(taken: tuple[int, bytes | None]) -> Any:
 def receive(name: str, type: Any = Any) -> Box:
     """The signals of that name, for `await box.get()` and `async for`; those that came before too.
 
-    `type`: what their argument is converted to; one that does not fit is logged and dropped. A name
-    has one box, however often it is asked for, and then no handler (InvalidArgument).
+    `type`: what their argument is converted to; one that does not fit is dropped: logged, and named
+    by describe. A name has one box, however often it is asked for, and then no handler
+    (InvalidArgument).
     """
     check_name("name", name)
-    return Box(name, runtime("receive").messages.box(name), type)
+    messages = runtime("receive").messages
+    return Box(name, messages.box(name), type, messages.dropped)
 
 
 def all_handlers_finished() -> bool:

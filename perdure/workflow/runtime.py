@@ -108,6 +108,9 @@ class Messages(Protocol):
     def box(self, name: str) -> asyncio.Queue[tuple[int, bytes | None]]:
         """Signals of that name, (place among all signals, payload), for `receive`."""
 
+    def dropped(self, name: str, why: str) -> None:
+        """A signal of that name could not be handed over."""
+
     def all_finished(self) -> bool:
         """Whether no handler, of a signal or of an update, is under way or about to begin."""
 

@@ -10,7 +10,7 @@ from perdure.core.dead_letters import DeadLetters
 from perdure.core.decide_steps import PARENT_CLOSES
 from perdure.core.ids import Address
 from perdure.core.more import More
-from perdure.core.records import ActivityOptions, decode_body
+from perdure.core.records import ActivityOptions, SignalNotes, decode_body
 from perdure.core.start import StartTerms
 from perdure.core.task_queues import TaskQueues
 from perdure.failures import Failure
@@ -137,7 +137,9 @@ class Script:
             c.EndUpdate(*update),
         )
         cursor = (execution.consumed, execution.commands, execution.last_event_id)
-        return c.CompleteWorkflowTask(workflow_id, *cursor, (steps[y % 9], steps[x % 9]))
+        notes = SignalNotes(("s",), (("t", y),), ((1, "s", "why"),) * (x % 3)) if x % 2 else None
+        both = (steps[y % 9], steps[x % 9])
+        return c.CompleteWorkflowTask(workflow_id, *cursor, both, signals=notes)
 
     def child(self, workflow_id: str, x: int, y: int) -> Any:
         """A child ends, or waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from perdure.core import commands as c
@@ -105,6 +106,41 @@ def test_a_workflow_asks_another_to_end_in_the_commit_of_its_step(rig: Rig) -> N
     rig.ask(rig.step(c.CancelExternal("other", "again")))
     assert [type(one) for one in rig.records()][1:] == [r.ExternalCancelRequested]
     assert rig.records()[1].code == ""
+
+
+# --- what the code makes of signals ----------------------------------------------
+NOTES = r.SignalNotes(("go",), (("og", 2),), ((5, "go", "no number"),))
+
+
+def noting(rig: Rig, notes: r.SignalNotes | None) -> c.CompleteWorkflowTask:
+    return msgspec.structs.replace(rig.step(), signals=notes)
+
+
+def test_what_the_code_makes_of_signals_is_recorded_when_it_changes(rig: Rig) -> None:
+    rig.ask(noting(rig, NOTES))
+    assert [type(one) for one in rig.records()] == [r.WorkflowTaskCompleted, r.SignalsNoted]
+    more = rig.execution().more
+    assert (more.takes, more.untaken, more.dropped) == (NOTES.takes, NOTES.untaken, NOTES.dropped)
+    rig.ask(signal("og"))
+    rig.ask(noting(rig, msgspec.structs.replace(NOTES, dropped=())))
+    assert [type(one) for one in rig.records()] == [r.WorkflowTaskCompleted]
+    rig.ask(signal("og"))
+    rig.ask(noting(rig, None))
+    assert (rig.execution().more.untaken, rig.execution().more.dropped) == ((), NOTES.dropped)
+
+
+def test_only_a_signal_that_the_known_code_does_not_take_is_answered_so(rig: Rig) -> None:
+    assert rig.ask(signal("og")) == c.Done()
+    rig.ask(noting(rig, NOTES))
+    assert rig.ask(signal("go")) == c.Done()
+    assert rig.ask(signal("og")) == c.Done(c.NOT_TAKEN)
+
+
+def test_of_dropped_signals_the_newest_are_kept(rig: Rig) -> None:
+    for n in range(30):
+        rig.ask(signal())
+        rig.ask(noting(rig, r.SignalNotes((), (), ((n, "s", "why"),))))
+    assert [at_ms for at_ms, _, _ in rig.execution().more.dropped] == list(range(10, 30))
 
 
 # --- read before the end ------------------------------------------------------

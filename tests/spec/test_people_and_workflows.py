@@ -140,6 +140,35 @@ def test_signals_that_the_code_has_not_seen_are_shown(engine, client):
     assert client.describe_workflow("o").signals == []
 
 
+def test_signals_that_nothing_takes_and_that_do_not_fit_are_named(engine, client):
+    client.start_workflow("order", workflow_id="w")
+    engine.run_workflow_tasks()
+    assert client.describe_workflow("w").takes_signals == ["add"]
+    client.signal_workflow("w", "ad", 1)
+    client.signal_workflow("w", "add", "one")
+    engine.run_workflow_tasks()
+    for count in (1, 2):
+        found = client.describe_workflow("w").to_dict()
+        assert found["untaken_signals"] == [{"name": "ad", "count": count}]
+        (dropped,) = found["dropped_signals"]
+        assert (dropped["name"], dropped["at_ms"]) == ("add", engine.clock.now_ms)
+        assert "int" in dropped["reason"]
+        assert engine.explain("w").details["untaken_signals"] == ["ad"]
+        # What is known of it survives the node, and a replay drops nothing twice.
+        engine.restart()
+        client.signal_workflow("w", "ad", 2)
+        engine.run_workflow_tasks()
+
+
+def test_a_signal_that_came_too_late_for_the_code_is_shown_after_the_end(engine, client):
+    client.start_workflow("forever", workflow_id="w")
+    engine.run_workflow_tasks()
+    client.signal_workflow("w", "late", 7)
+    client.terminate_workflow("w", "enough")
+    (late,) = client.describe_workflow("w").signals
+    assert (late.name, late.input) == ("late", [7])
+
+
 def test_queries_change_nothing_and_say_why_they_fail(engine, client):
     handle = client.start_workflow(order, workflow_id="o")
     engine.run_workflow_tasks()
