@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
 
-from actors import history_answers
+from actors import history_answers, history_points
 from actors.feed import Followers
 from actors.hiring import HIRING, checked, tasks
 from actors.history_updates import UpdateWatches
@@ -324,7 +324,7 @@ class History(Mailbox):
         self._ledger.committed(batch)
         for workflow_id in batch.long:
             self.log.warning(LogName.HISTORY_LONG, workflow_id=workflow_id)
-        reached(CrashPoint.HISTORY_COMMITTED_NOT_PUBLISHED)
+        history_points.committed(batch)
         change = batch.change
         # First to whom somebody waits for: a new workflow for the scheduler, else its worker.
         starts = change is not None and bool(change.started)
@@ -351,7 +351,7 @@ class History(Mailbox):
         self._writer.begin()
         try:
             batch = self._ledger.judge([one.ask.command for one in asked], now_ms)
-            reached(CrashPoint.HISTORY_JUDGED_NOT_WRITTEN)
+            history_points.judged(batch)
             if batch.change is None:
                 self._writer.abandon()
             else:

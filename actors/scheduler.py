@@ -90,7 +90,7 @@ class Scheduler(Proposer):
             msgspec.convert(self.boot.options.get("rules", {}), Rules),
         )
         self._mind.load(executions, self.now_ms(), self.reader.gates())
-        self._clock = ScheduleClock(self.propose)
+        self._clock = ScheduleClock(self._ask_for_run)
         self._clock.load(self.reader.schedules("", -1))
         self.take_kept()
 
@@ -195,6 +195,10 @@ class Scheduler(Proposer):
                 self.send(sender, Explained(message.n, None, refused))
             else:
                 self.send(sender, Explained(message.n, view))
+
+    def _ask_for_run(self, command: FireSchedule) -> None:
+        reached(CrashPoint.SCHEDULER_RUN_DUE_NOT_ASKED_FOR)
+        self.propose(command)
 
     # --- sending ------------------------------------------------------------------
     def _tell(self, head: bytes, message: Message) -> None:

@@ -70,6 +70,38 @@ class CrashPoint(Enum):
     HISTORY_COMMITTED_NOT_PUBLISHED = "history: a batch is on the disk, nobody has heard of it"
     HISTORY_PUBLISHED_NOT_ANSWERED = "history: the feed of a batch is made, no answer is"
 
+    # --- history, where a commit has something certain in it ----------------------
+    HISTORY_UPDATE_TAKEN_NOT_WRITTEN = "history: an update is taken in, not on the disk"
+    HISTORY_UPDATE_ANSWERED_NOT_WRITTEN = "history: an update is answered, not on the disk"
+    HISTORY_SCHEDULE_FIRED_NOT_WRITTEN = "history: a schedule's run is started, not on the disk"
+    HISTORY_CHILD_STARTED_NOT_WRITTEN = "history: a child is started, not on the disk"
+    HISTORY_SIGNAL_FORWARDED_NOT_WRITTEN = (
+        "history: a signal to another workflow is not on the disk"
+    )
+    HISTORY_RUN_CONTINUED_NOT_WRITTEN = (
+        "history: a run has ended and the next one begun, not on the disk"
+    )
+    HISTORY_ATTEMPT_LEFT_NOT_WRITTEN = (
+        "history: an attempt is left to whoever has its token, not on the disk"
+    )
+    HISTORY_WORKFLOW_RESET_NOT_WRITTEN = "history: a workflow is taken back, not on the disk"
+    HISTORY_GATE_MOVED_NOT_WRITTEN = "history: a pause has begun or ended, not on the disk"
+    HISTORY_UPDATE_TAKEN_NOT_TOLD = "history: an update is taken in, on the disk, unheard"
+    HISTORY_UPDATE_ANSWERED_NOT_TOLD = "history: an update is answered, on the disk, unheard"
+    HISTORY_SCHEDULE_FIRED_NOT_TOLD = "history: a schedule's run is started, on the disk, unheard"
+    HISTORY_CHILD_STARTED_NOT_TOLD = "history: a child is started, on the disk, unheard"
+    HISTORY_SIGNAL_FORWARDED_NOT_TOLD = (
+        "history: a signal to another workflow is on the disk, unheard"
+    )
+    HISTORY_RUN_CONTINUED_NOT_TOLD = (
+        "history: a run has ended and the next one begun, on the disk, unheard"
+    )
+    HISTORY_ATTEMPT_LEFT_NOT_TOLD = (
+        "history: an attempt is left to whoever has its token, on the disk, unheard"
+    )
+    HISTORY_WORKFLOW_RESET_NOT_TOLD = "history: a workflow is taken back, on the disk, unheard"
+    HISTORY_GATE_MOVED_NOT_TOLD = "history: a pause has begun or ended, on the disk, unheard"
+
     # --- every actor of the core ---------------------------------------------
     ACTOR_BOUND_NOT_GREETED = (
         "history scheduler lease_keeper dlq gateway: its inbox is there, the root does not know"
@@ -95,6 +127,7 @@ class CrashPoint(Enum):
     PROJECTION_COMMIT_APPLIED = "scheduler lease_keeper dlq: a commit is applied"
     PROPOSAL_MADE_NOT_SENT = "scheduler lease_keeper: a proposal is noted and has not left"
     PROPOSAL_ANSWERED = "scheduler lease_keeper: history has answered a proposal"
+    SCHEDULER_RUN_DUE_NOT_ASKED_FOR = "scheduler: a schedule's run is due, history is not asked"
     SCHEDULER_TASK_CHOSEN_NOT_SENT = "scheduler: a task has its worker and has not left"
     LEASE_KEEPER_HEARTBEAT_HEARD = "lease_keeper: a heartbeat has come, nothing is done about it"
     LEASE_KEEPER_HEARTBEAT_COMMITTED_NOT_ANSWERED = (
@@ -125,7 +158,8 @@ class CrashPoint(Enum):
     SUPERVISOR_STOP_BEGUN = "root: the node is to stop, no child knows"
     SUPERVISOR_TREE_STOPPED = "root: every child has stopped, the directory is still held"
     CHILD_LOCKED_NOT_BEGUN = (
-        "history scheduler lease_keeper dlq gateway worker: the process is there, its role is not"
+        "history scheduler lease_keeper dlq gateway worker outbox: "
+        "the process is there, its role is not"
     )
 
     # --- workers -----------------------------------------------------------------
@@ -139,10 +173,17 @@ class CrashPoint(Enum):
     WORKER_EFFECT_WRITTEN_NOT_COMMITTED = "worker: an effect is written and not committed"
     WORKER_EFFECT_APPLIED_NOT_RETURNED = "worker: an effect is applied, the function goes on"
     WORKER_ACTIVITY_ENDED_NOT_REPORTED = "worker: an attempt is over, no report is made"
+    WORKER_PROGRAM_ORDERED_NOT_HEARD = "worker: a program is to begin, nothing is heard of it"
+    WORKER_ATTEMPT_LEFT_NOT_REPORTED = "worker: an attempt is left to others, history is not told"
     WORKER_REPORT_MADE = "worker: an attempt's report is made and has not left"
     WORKER_HEARTBEAT_MADE = "worker: a heartbeat is made and has not left"
     WORKER_SENT_IN_PART = "worker: the first frame of a turn has left"
     WORKER_ANSWERED = "worker: an answer has come, nothing is done about it"
+
+    # --- outbox --------------------------------------------------------------------
+    OUTBOX_ROWS_READ_NOT_ASKED = "outbox: rows are read, the node knows nothing of them"
+    OUTBOX_ANSWERED_NOT_WRITTEN = "outbox: the node has answered, the rows do not say so"
+    OUTBOX_ROWS_ENDED = "outbox: the rows say what became of them"
 
     # --- clients -------------------------------------------------------------------
     CLIENT_REQUEST_MADE_NOT_SENT = "client: a request is made and has not left"

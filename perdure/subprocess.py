@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import activity, exits, guardian, values
+from perdure.crash_points import CrashPoint, reached
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.failures import Cancelled, Error, NonRetryable
 from perdure.guarded import Guarded, NotStarted
@@ -173,6 +174,7 @@ class _Program:
                 raise Cancelled("the attempt was cancelled before the program began")
             guarded = Guarded(self._argv, self._env, self._cwd, captures=True)
             closing.callback(guarded.close)
+            reached(CrashPoint.WORKER_PROGRAM_ORDERED_NOT_HEARD)
             self._look_on(guarded)
             try:
                 returncode = guarded.ended()

@@ -23,7 +23,8 @@ STEPS = ("apply", "stumble", "beat", "doomed")
 """The activity ids of an errand: each has one effect, under its idempotency key."""
 
 
-def _applied(ledger: str) -> str:
+def applied(ledger: str) -> str:
+    """The effect of this attempt, under its key; the receipt."""
     with SqliteEffects(ledger) as effects:
         key = activity.idempotency_key()
         token = activity.task_token()
@@ -33,13 +34,13 @@ def _applied(ledger: str) -> str:
 @activity.define(retry=RETRY)
 def apply(ledger: str) -> str:
     """The effect."""
-    return _applied(ledger)
+    return applied(ledger)
 
 
 @activity.define(retry=RETRY)
 def stumble(ledger: str) -> str:
     """The effect, and the first attempt fails after it."""
-    receipt = _applied(ledger)
+    receipt = applied(ledger)
     if activity.attempt() == 1:
         raise activity.Error("Stumbled", "after the effect")
     return receipt
@@ -49,7 +50,7 @@ def stumble(ledger: str) -> str:
 def beat(ledger: str) -> str:
     """The effect, between two heartbeats."""
     activity.record_heartbeat({"at": "before"})
-    receipt = _applied(ledger)
+    receipt = applied(ledger)
     threading.Event().wait(LISTEN_S)
     activity.record_heartbeat({"at": "after"})
     return receipt
@@ -60,7 +61,7 @@ def doomed(ledger: str) -> str:
     """The effect, once somebody has redriven it: before, it fails until it is parked."""
     if activity.info().generation == 1:
         raise activity.Error("Doomed", "nobody has looked yet")
-    return _applied(ledger)
+    return applied(ledger)
 
 
 @workflow.define(name="Errand")

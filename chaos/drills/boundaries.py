@@ -102,8 +102,8 @@ class Travels:
 
     def _told(self, visit: Visit) -> None:
         arena = self.arena
-        arena.workflows += len(visit.errands)
-        arena.completed += len(visit.errands)
+        arena.workflows += visit.workflows
+        arena.completed += visit.workflows
         if visit.audit is not None:
             arena.audits.append(visit.audit)
         if visit.counts is not None:

@@ -79,8 +79,33 @@ CHECKPOINTS = frozenset(
         P.STORE_CHECKPOINTED,
     }
 )
+# Of these things a commit is on its way to the disk, or just there.
+COMMITS = (
+    "UPDATE_TAKEN",
+    "UPDATE_ANSWERED",
+    "SCHEDULE_FIRED",
+    "CHILD_STARTED",
+    "SIGNAL_FORWARDED",
+    "RUN_CONTINUED",
+    "ATTEMPT_LEFT",
+    "WORKFLOW_RESET",
+    "GATE_MOVED",
+)
+# Reached by what a Sundry and its people do (see boundaries_sundry), and not by errands.
+SUNDRY = frozenset(
+    {
+        P.SCHEDULER_RUN_DUE_NOT_ASKED_FOR,
+        P.WORKER_PROGRAM_ORDERED_NOT_HEARD,
+        P.WORKER_ATTEMPT_LEFT_NOT_REPORTED,
+        P.OUTBOX_ROWS_READ_NOT_ASKED,
+        P.OUTBOX_ANSWERED_NOT_WRITTEN,
+        P.OUTBOX_ROWS_ENDED,
+        *(P[f"HISTORY_{what}_{how}"] for what in COMMITS for how in ("NOT_WRITTEN", "NOT_TOLD")),
+    }
+)
 CLIENT = "client"
 ROOT = "root"
+OUTBOX = "outbox"
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -105,6 +130,11 @@ class Leg(msgspec.Struct, frozen=True):
         """As people read it."""
         return f"{self.role} at {self.point.name}"
 
+    @property
+    def is_sundry(self) -> bool:
+        """Whether errands do not lead to it."""
+        return self.point in SUNDRY or self.role == OUTBOX
+
 
 class Journey(msgspec.Struct, frozen=True):
     """Boundaries that one directory sees die one after the other."""
@@ -116,6 +146,11 @@ class Journey(msgspec.Struct, frozen=True):
     def armed(self) -> str:
         """As the environment says it."""
         return ">".join(leg.armed for leg in self.legs)
+
+    @property
+    def is_sundry(self) -> bool:
+        """Whether its node has an outbox to drain."""
+        return any(leg.is_sundry for leg in self.legs)
 
     def again(self, visited: int) -> Journey:
         """What is left when only so many were visited: from the last of those on, which may be what
@@ -142,7 +177,9 @@ def journeys(dice: random.Random) -> list[Journey]:
         Journey("after a worker", (*_after(left["worker"], _at(AFTER_WORKER)), *_at(ROOT_STOPS))),
         Journey("after history", _after(left["history"], _gaps())),
     ]
-    for role, legs in left.items():
+    sundry = _sundry([leg for legs in left.values() for leg in legs if leg.is_sundry], dice)
+    left = {role: [leg for leg in legs if not leg.is_sundry] for role, legs in left.items()}
+    for role, legs in [*left.items(), ("sundry", sundry)]:
         for number, at in enumerate(range(0, len(legs), LEGS), start=1):
             found.append(Journey(f"{role} {number}", tuple(legs[at : at + LEGS])))
     return found
@@ -189,8 +226,17 @@ def _alternating(of: Sequence[tuple[str, P]], dice: random.Random) -> list[Leg]:
     return found
 
 
+def _sundry(legs: list[Leg], dice: random.Random) -> list[Leg]:
+    """In any order; what is reached at the start of an outbox comes behind a death of one."""
+    dice.shuffle(legs)
+    starts = [leg for leg in legs if leg.point in AT_START]
+    found = [leg for leg in legs if leg not in starts]
+    first = next(at for at, leg in enumerate(found) if leg.role == OUTBOX)
+    return [*found[: first + 1], *starts, *found[first + 1 :]]
+
+
 def _nth(point: P, dice: random.Random) -> int:
-    return 1 if point in CHECKPOINTS else dice.randint(1, NTH_MAX)
+    return 1 if point in CHECKPOINTS | SUNDRY else dice.randint(1, NTH_MAX)
 
 
 def chains(dice: random.Random, depth: int) -> Iterator[Journey]:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from chaos.auditor import AuditReport, audit_data_dir
 from chaos.client_history import Recorder, RecordingClient
 from chaos.drills.boundaries_client import NeverDone, run_errands
 from chaos.drills.boundaries_plan import CHECKPOINTS, CLIENT, ROOT_STARTS, ROOT_STOPS, Journey, Leg
+from chaos.drills.boundaries_sundry import CONFIGURATION, OUTBOX, Errors, run_sundries, sundries
 from chaos.harness import NodeProcess, NodeTrouble
 from chaos.history_audit import Counts
 from perdure.clock import boottime_ms, wall_ms
@@ -25,9 +27,10 @@ from perdure.effects import SqliteEffects
 from perdure.errors import DeadlineExceeded, PerdureError, Unavailable
 from perdure.store import vfs_hook
 
-APP = "chaos.apps.errand"
+APPS = ("chaos.apps.errand", "chaos.apps.sundry")
 VFS = "chaos.faults.crash_vfs:register"
 ERRANDS = 2
+SUNDRY_WORKFLOWS = 4  # Itself, its child, what its schedule and what its outbox have started.
 # A checkpoint begins when the log has grown by 4 MiB.
 BULK_ERRANDS = 3
 BULK_BYTES = 1_900_000
@@ -40,6 +43,9 @@ LINGER_S = 0.3
 CHECKPOINT_S = 2.0
 CLIENT_S = 20.0
 TICK_S = 0.005
+
+
+T = TypeVar("T")
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -61,7 +67,9 @@ class Visit:
         self.ledger = directory / "effects.db"
         self.violations: list[str] = []
         self.deaths: list[Death] = []
-        self.errands: list[str] = []
+        self.workflows = 0
+        self.keys: set[str] = set()
+        """Of the effects that there must be now."""
         self.audit: AuditReport | None = None
         self.counts: Counts | None = None
         self._tokens = directory / "once"
@@ -69,9 +77,11 @@ class Visit:
         self._is_client = journey.legs[0].role == CLIENT
         self._arming = {POINT_VARIABLE: journey.armed, ONCE_VARIABLE: str(self._tokens)}
         armed = {} if self._is_client else {**self._arming, vfs_hook.VARIABLE: VFS}
-        self.node = NodeProcess(directory, apps=(APP,), workers=1, slots=8, environment=armed)
+        self.node = NodeProcess(directory, apps=APPS, workers=1, slots=8, environment=armed)
+        if journey.is_sundry:
+            (directory / "perdure.toml").write_text(CONFIGURATION)
         # Every answer of it is held against the log at the end.
-        self._heard = Recorder(all_clients=not self._is_client)
+        self._heard = Recorder(all_clients=not (self._is_client or journey.is_sundry))
         self.client = RecordingClient(
             self._heard, "client", data_dir=self.node.data, timeout_ms=CALL_MS
         )
@@ -98,7 +108,7 @@ class Visit:
                     break
             # Whoever died last is needed once more.
             self._work("last", 1, 0)
-        except (PerdureError, NodeTrouble, NeverDone) as problem:
+        except (PerdureError, NodeTrouble, NeverDone, Errors) as problem:
             self._violate(str(problem))
         self.node.kill_all()
         self._audit()
@@ -127,27 +137,44 @@ class Visit:
     def _round(self, name: str, leg: Leg) -> None:
         if self._is_client:
             self._die_as_client(self._ids(name, ERRANDS))
-        if leg.point in CHECKPOINTS:
+        if leg.is_sundry:
+            self._work_sundry(name)
+        elif leg.point in CHECKPOINTS:
             self._work(name, BULK_ERRANDS, BULK_BYTES)
         else:
             self._work(name, ERRANDS, 0)
 
     def _work(self, name: str, count: int, filler_bytes: int) -> None:
         """Errands to their end, whoever dies meanwhile. Raises NeverDone."""
-        ids, problem = self._ids(name, count), ""
+        ids = self._ids(name, count)
+        results = self._insist(
+            lambda: run_errands(self.client, self.ledger, ids, filler_bytes), ", ".join(ids)
+        )
+        self.workflows += len(ids)
+        self.keys |= {f"{workflow_id}/{step}" for workflow_id in ids for step in STEPS}
+        self._compare(results)
+
+    def _work_sundry(self, name: str) -> None:
+        """A sundry, all that belongs to it, and an errand. Raises NeverDone, Errors."""
+        it = sundries(f"sundry-{name}", self.ledger, self.node.directory / OUTBOX)
+        keys = self._insist(lambda: run_sundries(self.client, it), it.name)
+        self.workflows += SUNDRY_WORKFLOWS
+        self.keys |= set(keys)
+
+    def _insist(self, work: Callable[[], T], name: str) -> T:
+        """What comes of `work`, whoever dies meanwhile: it is begun again. Raises NeverDone."""
+        problem = ""
         deadline = time.monotonic() + WORK_S
         while time.monotonic() < deadline and not self._is_over:
             self._come_up()
             try:
-                results = run_errands(self.client, self.ledger, ids, filler_bytes)
+                result = work()
             except (Unavailable, DeadlineExceeded) as error:
                 problem = str(error)
                 continue
             self._worked_ms = wall_ms()
-            self.errands += ids
-            self._compare(results)
-            return
-        raise NeverDone(f"{', '.join(ids)} did not end within {WORK_S:.0f} s: {problem}")
+            return result
+        raise NeverDone(f"{name} did not end within {WORK_S:.0f} s: {problem}")
 
     def _compare(self, results: dict[str, list[str]]) -> None:
         for workflow_id, receipts in results.items():
@@ -225,12 +252,11 @@ class Visit:
         """Holds log, tables, ledger and what the client heard against each other, and the ledger
         against what was asked for.
         """
-        self.audit = audit_data_dir(
-            self.node.data, [self.ledger], [self._heard.history()], settled=True
-        )
+        ledgers = [self.ledger] if self.ledger.exists() else []
+        self.audit = audit_data_dir(self.node.data, ledgers, [self._heard.history()], settled=True)
         if self.audit.violations:
             self._violate(f"the auditor found invariants {list(self.audit.found)} violated")
-        wanted = {f"{workflow_id}/{step}" for workflow_id in self.errands for step in STEPS}
+        wanted = self.keys
         with SqliteEffects(self.ledger) as effects:
             applied = effects.applied()
             asked = Counter(each.key for each in effects.deliveries())

@@ -62,7 +62,7 @@ ENOUGH = {
     "workflows taken back": 4,
     "reloads": 2,
     "activities finished by hand": 4,
-    "asked again": 10,
+    "asked again": 1,
     **{f"{kind}: Cancelled": 2 for kind in VISITS},
 }
 

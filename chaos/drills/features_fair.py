@@ -23,7 +23,7 @@ from perdure.errors import (
 )
 
 T = TypeVar("T")
-CALL_MS = 2_500
+CALL_MS = 1_000
 RESULT_MS = 1_000
 LOOK_S = 0.03
 REST_S = (0.02, 0.3)

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure import wire
 from perdure.clock import boottime_ms, wall_ms
+from perdure.crash_points import CrashPoint, reached
 from perdure.errors import FailedPrecondition, InvalidArgument, PerdureError, Unavailable
 from perdure.outbox.table import DONE, FAILED, Row, Trouble
 
@@ -111,6 +112,7 @@ class Drain:
         self._held.clear()
         after = 0
         while rows := self.source.pending(after, PAGE):
+            reached(CrashPoint.OUTBOX_ROWS_READ_NOT_ASKED)
             after = rows[-1].seq
             for wave in _waves(self._requests(rows)):
                 self._carry_out(wave)
@@ -141,6 +143,7 @@ class Drain:
         if len(put_off) == len(due) and is_node:
             # All are asked again once it is back.
             raise Trouble(f"the node takes nothing now: {put_off[-1].message}")
+        reached(CrashPoint.OUTBOX_ANSWERED_NOT_WRITTEN)
         for (row, _, workflow_id), outcome in zip(due, outcomes, strict=True):
             if isinstance(outcome, PerdureError) and outcome.code in PASSING:
                 self._put_off(row, workflow_id, outcome)
@@ -176,6 +179,7 @@ class Drain:
         if self._known:
             self.source.end(self._known.values(), self._wall())
             self._known.clear()
+            reached(CrashPoint.OUTBOX_ROWS_ENDED)
 
     def _prune(self) -> None:
         if self._clock() >= self._prune_at_ms:

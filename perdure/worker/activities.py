@@ -156,6 +156,8 @@ class Activities:
                 if not self._follow(held, outcome, now_ms):
                     self._report(held, commands.CompleteActivity(token, outcome), now_ms)
             case None:
+                if ARMED:
+                    reached(CrashPoint.WORKER_ATTEMPT_LEFT_NOT_REPORTED)
                 # Whoever has the token reports; until history knows that, it is ours.
                 details, beat = held.attempt.beats.unacknowledged()
                 self._report(held, commands.DetachLease(token, details, beat), now_ms)

@@ -15,7 +15,9 @@ from chaos.drills.boundaries_plan import (
     AT_START,
     AT_WORK,
     CLIENT,
+    OUTBOX,
     ROOT,
+    SUNDRY,
     Journey,
     Leg,
     boundaries,
@@ -68,6 +70,16 @@ def test_a_journey_that_is_stuck_goes_on_from_the_last_that_was_visited():
 def test_what_is_reached_at_a_start_is_armed_for_the_first_time(seed):
     for each in journeys(random.Random(seed)):
         assert all(leg.nth == 1 for leg in each.legs if leg.point in AT_START)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_only_a_sundry_leads_to_is_visited_on_nodes_with_an_outbox(seed):
+    found = [each for each in journeys(random.Random(seed)) if each.is_sundry]
+    assert {leg.boundary for each in found for leg in each.legs} == {
+        (role, point) for role, point in boundaries() if point in SUNDRY or role == OUTBOX
+    }
+    order = [leg for each in found for leg in each.legs if leg.role == OUTBOX]
+    assert order[1].point is P.CHILD_LOCKED_NOT_BEGUN
 
 
 def test_a_seed_repeats_its_journeys_and_another_does_not():

@@ -51,6 +51,7 @@ def test_every_point_names_roles_that_there_are_and_a_truth():
         "gateway",
         "root",
         "worker",
+        "outbox",
         "client",
     }
     for point in CrashPoint:
