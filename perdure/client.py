@@ -19,6 +19,7 @@ from perdure.handles import AsyncWorkflowHandle, WorkflowHandle
 from perdure.link import Link
 from perdure.operations import Operations
 from perdure.outstanding import Round
+from perdure.wire_checks import check_length
 
 __all__ = ["AsyncWorkflowHandle", "Client", "WorkflowHandle"]
 
@@ -44,6 +45,7 @@ class Client(Operations):
         timeout_ms: int = TIMEOUT_MS,
         data_dir: str | Path = ".perdure",
     ) -> None:
+        check_length("timeout_ms", timeout_ms, optional=False)
         self.timeout_ms = timeout_ms
         self._given = endpoint or os.environ.get("PERDURE_ENDPOINT") or None
         # Absolute: a program may change its working directory.

@@ -11,6 +11,7 @@ from perdure.answers import Answer
 from perdure.errors import DeadlineExceeded
 from perdure.handles import WorkflowHandle
 from perdure.request_ids import new_request_id
+from perdure.wire_checks import check_length, texts_of
 
 SLICE_MS = 10_000
 EVENTS_WAIT_MS = 20_000
@@ -37,6 +38,7 @@ class Interactions(ABC):
         `of(wait_ms)` are its arguments. DeadlineExceeded with `too_late` after `timeout_ms`
         (None: never).
         """
+        check_length("timeout_ms", timeout_ms)
         began_ms, waited_ms = self._clock_ms(), 0
         while True:
             left_ms = SLICE_MS
@@ -86,6 +88,7 @@ class Interactions(ABC):
         FailedPrecondition where no worker has its type or the handler fails or would change
         something, DeadlineExceeded if no worker answers within `timeout_ms` (10 000).
         """
+        check_length("timeout_ms", timeout_ms)
         raw = wire.raw_payload(values.encode_input(None, args, kwargs))
         wait_ms = QUERY_MS if timeout_ms is None else timeout_ms
         return self._call(wire.QueryWorkflow(workflow_id, name, raw, run, wait_ms), wait_ms)[
@@ -116,7 +119,7 @@ class Interactions(ABC):
         )["result"]
 
     def cancel_workflow(
-        self, workflow_id: str, reason: str = "", *, request_id: str | None = None
+        self, workflow_id: str, reason: str = "", request_id: str | None = None
     ) -> None:
         """Ask the newest run to end: its code may clean up first, or go on.
 
@@ -126,7 +129,7 @@ class Interactions(ABC):
         self._call(wire.CancelWorkflow(workflow_id, reason or None, chosen))
 
     def terminate_workflow(
-        self, workflow_id: str, reason: str = "", *, request_id: str | None = None
+        self, workflow_id: str, reason: str = "", request_id: str | None = None
     ) -> None:
         """End the newest run at once, its code unasked. FailedPrecondition if it has ended."""
         chosen = request_id or new_request_id()
@@ -177,6 +180,6 @@ class Interactions(ABC):
 
         There is no more for now where `next` is `after`.
         """
-        wanted = None if kinds is None else tuple(kinds)
-        args = wire.ReadEvents(after, limit, wait_ms, wanted, workflow_id)
-        return Answer(self._call(args, wait_ms))
+        check_length("wait_ms", wait_ms)
+        args = wire.ReadEvents(after, limit, wait_ms, texts_of("kinds", kinds), workflow_id)
+        return Answer(self._call(args, wait_ms or 0))

@@ -110,7 +110,7 @@ class Core:
         self._starts += 1
         for workflow_id in list(self._replayers):
             self._evict(workflow_id)
-        now_ms = self.now_ms()
+        now_ms = self._reached_ms = self.now_ms()
         writer = self._writer = self.store.writer()
         opened = writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
         writer.retain(self._retention)
@@ -210,9 +210,8 @@ class Core:
         return batch.answers[0]
 
     def now_ms(self) -> int:
-        """The engine's clock: the one given, never going back."""
-        self._reached_ms = max(self._reached_ms, self._clock())
-        return self._reached_ms
+        """The engine's clock: the one given, never going back. To look at it moves nothing on."""
+        return max(self._reached_ms, self._clock())
 
     # --- looking ------------------------------------------------------------
     def next_skip_ms(self) -> int | None:

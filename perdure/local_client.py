@@ -32,6 +32,7 @@ from perdure.local import Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
 from perdure.waiting import Offer
+from perdure.wire_checks import check_length
 
 FORM = wire.MSGPACK
 
@@ -44,9 +45,11 @@ class LocalClient(Operations):
 
     def _waited(self, of: Callable[[int], wire.Args], timeout_ms: int | None, too_late: str) -> Any:
         """Once: nothing is waited for here."""
+        check_length("timeout_ms", timeout_ms)
         return self._call(of(0))
 
     def _call(self, args: wire.Args, wait_ms: int = 0) -> Any:
+        args = FORM.checked(args)  # Python takes what no node would.
         operation = _OPERATIONS.get(type(args))
         return self._about_schedules(args) if operation is None else operation(self, args)
 

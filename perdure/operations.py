@@ -7,13 +7,22 @@ from typing import Any
 
 from perdure import values, wire
 from perdure.answers import Answer, Page, to_answer
+from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.flow_operations import FlowOperations
 from perdure.handles import WorkflowHandle
 from perdure.interacting import Interactions
 from perdure.request_ids import new_request_id
 from perdure.schedule_operations import ScheduleOperations
-from perdure.wire_checks import PAGE_MAX, Attribute, check_length
+from perdure.targets import target
+from perdure.wire_checks import (
+    PAGE_MAX,
+    Attribute,
+    attributes_of,
+    check_count,
+    check_length,
+    texts_of,
+)
 
 KEEP: Any = object()
 """Stands for the input that an activity has."""
@@ -85,6 +94,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         """The events of the newest run (or of `run`) with an id above `after`, `limit` at most
         (None: all).
         """
+        check_count("limit", limit)
         events: list[Answer] = []
         while limit is None or len(events) < limit:
             size = PAGE_MAX if limit is None else min(limit - len(events), PAGE_MAX)
@@ -132,7 +142,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
                 page,
                 younger_than_ms,
                 attempts,
-                None if attributes is None else dict(attributes),
+                attributes_of("attributes", attributes),
                 parent,
                 stuck,
             )
@@ -162,10 +172,10 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         self,
         workflow_id: str,
         activity_id: str,
-        *,
         input: Any = KEEP,
-        by: str | None = None,
         request_id: str | None = None,
+        *,
+        by: str | None = None,
     ) -> None:
         """Try a dead letter again from attempt 1. NotFound if it is none.
 
@@ -177,14 +187,14 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         self._call(wire.RedriveDeadLetter(workflow_id, activity_id, raw, chosen, by))
 
     def fail_dead_letter(
-        self, workflow_id: str, activity_id: str, *, request_id: str | None = None
+        self, workflow_id: str, activity_id: str, request_id: str | None = None
     ) -> None:
         """Let the workflow see the last failure. NotFound if it is no dead letter."""
         chosen = request_id or new_request_id()
         self._call(wire.FailDeadLetter(workflow_id, activity_id, request_id=chosen))
 
     def complete_dead_letter(
-        self, workflow_id: str, activity_id: str, result: Any, *, request_id: str | None = None
+        self, workflow_id: str, activity_id: str, result: Any, request_id: str | None = None
     ) -> None:
         """Give the workflow this result, made by hand. NotFound if it is no dead letter."""
         chosen = request_id or new_request_id()
@@ -198,17 +208,17 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         worker_id: str = "w1",
         types: Sequence[str] | None = None,
         wait_ms: int = 0,
-        *,
         request_id: str | None = None,
     ) -> Answer | None:
         """One activity task (token, workflow_id, activity_id, type, attempt, input, …) or None.
 
         Its lease names no worker process: it ends by a report or by its deadline only.
         """
+        check_length("wait_ms", wait_ms)
         chosen = request_id or new_request_id()
-        kinds = None if types is None else tuple(types)
+        kinds = texts_of("types", types)
         task = self._call(
-            wire.PollActivityTask(worker_id, task_queue, kinds, wait_ms, chosen), wait_ms
+            wire.PollActivityTask(worker_id, task_queue, kinds, wait_ms, chosen), wait_ms or 0
         )
         return None if task is None else Answer(task)
 
@@ -221,8 +231,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         """Report that the attempt failed; what became of the activity: "Retrying", "DeadLettered"
         or "Dropped". FailedPrecondition if the token is not live.
         """
-        args = {name: getattr(failure, name) for name in Failure.__struct_fields__}
-        ok = self._call(wire.FailActivityTask(token, wire.FailureArgs(**args)))
+        ok = self._call(wire.FailActivityTask(token, _failure_args(failure)))
         state: str = ok["state"]
         return state
 
@@ -239,11 +248,11 @@ def start_options(
     search_attributes: Mapping[str, Attribute] | None,
 ) -> wire.StartOptions | None:
     """The options of a start; None where nothing is said."""
-    if start_delay_ms is None and timeout_ms is None and not search_attributes:
+    if start_delay_ms is None and timeout_ms is None and search_attributes is None:
         return None
     for field, length_ms in (("start_delay_ms", start_delay_ms), ("timeout_ms", timeout_ms)):
         check_length(field, length_ms)
-    attributes = None if search_attributes is None else dict(search_attributes)
+    attributes = attributes_of("search_attributes", search_attributes)
     return wire.StartOptions(start_delay_ms, timeout_ms, attributes)
 
 
@@ -257,21 +266,19 @@ def start_args(
     options: wire.StartOptions | None = None,
 ) -> wire.StartWorkflow:
     """The request that starts `workflow`, a function or a name, with these arguments."""
-    is_name = isinstance(workflow, str)
-    name = workflow if isinstance(workflow, str) else _name_of(workflow)
-    payload = values.encode_input(None if is_name else workflow, args, kwargs)  # type: ignore[arg-type]
+    name, input = target(workflow, args, kwargs)
     return wire.StartWorkflow(
         name,
         workflow_id,
-        wire.raw_payload(payload),
+        input,
         request_id or new_request_id(),
         task_queue,
         options,
     )
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    """The name under which a workflow function was defined."""
-    definition = getattr(function, "__perdure_workflow__", None)
-    name: str = getattr(definition, "name", None) or function.__name__
-    return name
+def _failure_args(failure: object) -> wire.FailureArgs:
+    if not isinstance(failure, Failure):
+        text = f"failure must be a perdure.failures.Failure, not a {type(failure).__name__}"
+        raise InvalidArgument(text, field="failure")
+    return wire.FailureArgs(**{name: getattr(failure, name) for name in Failure.__struct_fields__})

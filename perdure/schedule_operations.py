@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure import values, wire
+from perdure import wire
 from perdure import wire_schedules as ws
 from perdure.answers import Answer, Page
 from perdure.request_ids import new_request_id
+from perdure.targets import target
+from perdure.wire_checks import texts_of
 
 
 class ScheduleOperations(ABC):
@@ -53,17 +55,15 @@ class ScheduleOperations(ABC):
         what it says is then replaced, its runs and whether it is paused are kept). A workflow's
         argument that is named as one here has to go by position.
         """
-        is_name = isinstance(workflow, str)
-        name = workflow if isinstance(workflow, str) else _name_of(workflow)
-        payload = values.encode_input(None if is_name else workflow, args, kwargs)  # type: ignore[arg-type]
+        name, input = target(workflow, args, kwargs)
         kind = ws.UpdateSchedule if replace else ws.CreateSchedule
         self._call(
             kind(
                 schedule_id,
                 name,
-                wire.raw_payload(payload),
+                input,
                 task_queue,
-                cron if isinstance(cron, str) else tuple(cron),
+                cron if isinstance(cron, str) else texts_of("cron", cron) or (),
                 every_ms,
                 offset_ms,
                 time_zone,
@@ -169,9 +169,3 @@ class ScheduleHandle:
 
     def __repr__(self) -> str:
         return f"ScheduleHandle({self.schedule_id!r})"
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    definition = getattr(function, "__perdure_workflow__", None)
-    name: str = getattr(definition, "name", None) or function.__name__
-    return name

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from itertools import starmap
 from typing import Any
 
@@ -185,6 +186,15 @@ class Form:
             raise Refused(self, request_id, described(problem, "args")) from problem
         return Request(self, request_id, envelope.op, args)
 
+    def checked(self, args: Args) -> Args:
+        """These arguments as a node would get them, or its refusal of them."""
+        body = encoded(args, self.encode)
+        try:
+            found: Args = self._args[type(args).__name__](body)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as problem:
+            raise described(problem, "args") from problem
+        return found
+
     def _find_id(self, body: bytes) -> msgspec.Raw:
         try:
             found: msgspec.Raw = self._only_id(body).id
@@ -275,6 +285,8 @@ def described(problem: Exception, where: str = "") -> InvalidArgument:
     if isinstance(problem, RecursionError):
         return InvalidArgument("the request is nested too deeply")
     text = str(problem).replace("`$.", f"`{where}." if where else "`").replace("`$`", "the request")
+    if text.startswith("Expected `object`") and " - at " not in text:
+        return InvalidArgument(f"{where or 'the request'}: {text}", field=where or None)
     # Where both a field and its place are given the last one is the outermost that is wrong.
     quoted = text.split("`")
     field = quoted[-2].rpartition(".")[2] if len(quoted) > 2 else None
@@ -335,12 +347,32 @@ read_answer = msgspec.msgpack.Decoder(AnswerBody).decode
 
 def write_request(request_id: int, args: Args) -> bytes:
     """The MessagePack request of the operation that `args` are of."""
-    body: bytes = MSGPACK.encode({"id": request_id, "op": type(args).__name__, "args": args})
+    request = {"id": request_id, "op": type(args).__name__, "args": args}
+    try:
+        body: bytes = MSGPACK.encode(request)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        encoded(args, MSGPACK.encode)  # Says which.
+        raise
     if len(body) > REQUEST_BYTES_MAX:
         raise InvalidArgument(
             f"the request is {len(body)} bytes; the limit is {REQUEST_BYTES_MAX} bytes (4 MiB)"
         )
     return body
+
+
+def encoded(args: Args, encode: Callable[[Any], bytes]) -> bytes:
+    """The arguments in an encoding; InvalidArgument naming the one that has none."""
+    try:
+        return encode(args)
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        for field in args.__struct_fields__:
+            value = getattr(args, field)
+            try:
+                encode(value)
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                text = f"{field} can't be a {type(value).__name__}"
+                raise InvalidArgument(text, field=field) from problem
+        raise
 
 
 def raw_payload(payload: bytes | None) -> msgspec.Raw:

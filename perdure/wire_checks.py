@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from perdure import values
@@ -56,18 +57,55 @@ def check_names(field: str, names: tuple[str, ...]) -> None:
         check_name(field, name)
 
 
-def check_length(field: str, value: Any) -> None:
-    """A length or an instant in whole milliseconds, 0 to 2^53; or None."""
-    if value is None:
+def check_length(field: str, value: Any, *, optional: bool = True) -> None:
+    """A length or an instant in whole milliseconds, 0 to 2^53; or None, where it is `optional`."""
+    if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INTEGER_MAX:
         raise InvalidArgument(f"{field} must be whole milliseconds, 0 to 2^53", field=field)
+
+
+def check_count(field: str, value: Any) -> None:
+    """A whole number, 0 to 2^53; or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INTEGER_MAX:
+        raise InvalidArgument(f"{field} must be a whole number, 0 to 2^53", field=field)
 
 
 def check_text(field: str, value: Any) -> None:
     """Any text of at most 4 096 bytes, or None: filters, page tokens, task tokens."""
     if value is not None and not (isinstance(value, str) and _is_short(value, TEXT_BYTES_MAX)):
         raise InvalidArgument(f"{field} must be a text of 1 to {TEXT_BYTES_MAX} bytes", field=field)
+
+
+def check_string(field: str, value: Any) -> None:
+    """Any text, the empty one included."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{field} must be a text, not a {type(value).__name__}", field=field)
+
+
+def texts_of(field: str, value: Any) -> tuple[str, ...] | None:
+    """A list of texts as a request has it; a text alone is none, nor are its letters."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple | set | frozenset):
+        text = f"{field} must be a list of texts, not a {type(value).__name__}"
+        raise InvalidArgument(text, field=field)
+    for item in value:
+        check_string(field, item)
+    # A set has no order of its own; a request that is sent again must have one.
+    return tuple(sorted(value) if isinstance(value, set | frozenset) else value)
+
+
+def attributes_of(field: str, value: Any) -> dict[str, Attribute] | None:
+    """A mapping of search attributes as a request has it."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        text = f"{field} must be a mapping of names, not a {type(value).__name__}"
+        raise InvalidArgument(text, field=field)
+    return dict(value)
 
 
 def check_attributes(field: str, attributes: dict[str, Attribute] | None) -> None:
@@ -142,7 +180,10 @@ _extension = re.compile(rb"[\xc7-\xc9\xd4-\xd8]").search
 
 
 def check_plain(payload: bytes) -> None:
-    """Nothing but what JSON has, and bytes: MessagePack's extension types are refused."""
+    """Nothing but what JSON has, and bytes: MessagePack's extension types are refused.
+
+    A timestamp is a text by then.
+    """
     if _extension(payload):
         values.to_json(payload)
 

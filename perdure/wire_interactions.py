@@ -97,6 +97,7 @@ class ReadEvents(Args, frozen=True):
     workflow_id: str | None = None
 
     def __post_init__(self) -> None:
+        check_text("after", self.after)
         if self.after is not None and not EVENT_IDS(self.after):
             text = f"after must be the id of an event, as 17.3, or now; not {self.after[:64]!r}"
             raise InvalidArgument(text, field="after")

@@ -9,7 +9,7 @@ import msgspec
 from perdure.errors import InvalidArgument
 from perdure.times import Times
 from perdure.wire_args import ABSENT, Args, Count, Limit
-from perdure.wire_checks import check_id, check_name, check_text
+from perdure.wire_checks import check_id, check_length, check_name, check_string, check_text
 
 Policy = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other", "allow_all"]
 CatchUp = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
@@ -59,6 +59,12 @@ class _Put(Args, frozen=True):
         check_name("task_queue", self.task_queue)
         if self.request_id is not None:
             check_id("request_id", self.request_id)
+        for field in ("every_ms", "start_ms", "end_ms"):
+            check_length(field, getattr(self, field))
+        for field in ("offset_ms", "jitter_ms", "timeout_ms"):
+            check_length(field, getattr(self, field), optional=False)
+        check_string("time_zone", self.time_zone)
+        check_string("note", self.note)
         if len(self.crons) > CRONS_MAX:
             raise InvalidArgument(f"cron: at most {CRONS_MAX} expressions", field="cron")
         if len(self.note) > NOTE_CHARS_MAX:
@@ -145,6 +151,8 @@ class BackfillSchedule(_OfSchedule, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_length("first_ms", self.first_ms, optional=False)
+        check_length("last_ms", self.last_ms, optional=False)
         if self.last_ms < self.first_ms:
             raise InvalidArgument("last_ms: must not be before first_ms", field="last_ms")
 

@@ -55,6 +55,9 @@ def test_arguments_that_are_absent_or_null_are_none(args):
     ("op", "args", "field"),
     [
         ("GetResult", {}, "workflow_id"),
+        ("GetResult", [], "args"),
+        ("GetResult", "w", "args"),
+        ("Ping", 1, "args"),
         ("GetResult", {"workflow_id": 1}, "workflow_id"),
         ("GetResult", {"workflow_id": "w", "wait_ms": -1}, "wait_ms"),
         ("GetResult", {"workflow_id": "w", "wait_ms": 2**53 + 1}, "wait_ms"),

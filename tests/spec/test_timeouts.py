@@ -88,6 +88,21 @@ def test_what_fell_due_is_done_at_its_own_time_however_late_one_asks():
     assert scene.take().attempt == 2
 
 
+def test_it_is_so_whatever_is_asked_first():
+    for look in (
+        lambda client: client.list_workflows(),
+        lambda client: client.list_dead_letters(),
+        lambda client: client.explain_workflow("w"),
+        lambda client: client.history("w"),
+        lambda client: client.list_schedules(),
+    ):
+        scene = begun(retry=WORKED, start_to_close_ms=2_000)
+        scene.take()
+        scene.at(1_000_000)
+        look(scene.client)
+        assert scene.pending().due_ms == 3_000
+
+
 def test_four_attempts_that_time_out_are_a_dead_letter_with_four_timeouts():
     scene = begun(retry=WORKED, start_to_close_ms=100)
     scene.take()
