@@ -41,9 +41,6 @@ ENGINE_NON_RETRYABLE = frozenset(
 )
 """Engine failures that end the activity at once."""
 
-# The root of every exception says nothing about this one.
-_SAYS_NOTHING: tuple[type, ...] = (Exception, BaseException, object)
-
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an attempt failed.
@@ -269,14 +266,14 @@ def _asked_wait(exc: BaseException, groups: frozenset[int]) -> int | None:
 
 
 def _names(exc: BaseException) -> tuple[str, ...]:
-    """The names of one exception: its given type, its class and the bases that say something.
+    """The names of one exception: its given type, its class and all bases that are exceptions.
 
     A group also bears the names that all its leaves share: it is what each of them is.
     """
     given = _given_type(exc)
     own = (
         *((given,) if given else ()),
-        *(qualified_name(k) for k in type(exc).__mro__ if k not in _SAYS_NOTHING),
+        *(qualified_name(k) for k in type(exc).__mro__ if k is not object),
     )
     if not isinstance(exc, BaseExceptionGroup):
         return own

@@ -159,6 +159,7 @@ def test_of_a_long_type_chain_both_ends_are_kept():
 
 
 # --- from an exception -------------------------------------------------------
+ROOTS = ("builtins.Exception", "builtins.BaseException")
 
 
 def test_an_ordinary_exception_is_reported_by_its_class_its_text_and_its_stack():
@@ -168,21 +169,21 @@ def test_an_ordinary_exception_is_reported_by_its_class_its_text_and_its_stack()
         "bad cents",
         False,
     )
-    assert failure.type_chain == ("builtins.ValueError",)
+    assert failure.type_chain == ("builtins.ValueError", *ROOTS)
     assert "in raised" in (failure.stack or "")
     assert "ValueError: bad cents" in (failure.stack or "")
 
 
-def test_the_chain_has_the_bases_but_not_those_of_every_exception():
+def test_the_chain_has_all_bases_also_those_that_every_exception_has():
     chain = failure_from_exception(UnicodeError("x")).type_chain
-    assert chain == ("builtins.UnicodeError", "builtins.ValueError")
+    assert chain == ("builtins.UnicodeError", "builtins.ValueError", *ROOTS)
 
 
 def test_an_error_has_the_type_it_was_given_and_its_class_in_the_chain():
     failure = failure_from_exception(Error("Busy", "later", retry_after_ms=900, details={"q": 7}))
     assert (failure.type, failure.message, failure.non_retryable) == ("Busy", "later", False)
     assert (failure.retry_after_ms, failure.details) == (900, {"q": 7})
-    assert failure.type_chain == ("Busy", qualified_name(Error))
+    assert failure.type_chain == ("Busy", qualified_name(Error), *ROOTS)
 
 
 def test_a_marked_error_ends_the_activity_at_any_depth():
@@ -209,7 +210,7 @@ def test_an_implicit_context_does_not_mark():
         failure = failure_from_exception(caught)
     assert not failure.non_retryable
     assert failure.cause is None
-    assert failure.type_chain == ("builtins.RuntimeError",)
+    assert failure.type_chain == ("builtins.RuntimeError", *ROOTS)
     assert "old" in (failure.stack or "")  # It is still there for who looks for the reason.
 
 
