@@ -16,7 +16,7 @@ def question(
     """The answer about what has ended; else what to ask the scheduler, by its number."""
     found = reads.execution(reader, args.workflow_id)
     if not found.is_open:
-        return explaining.closed(found)
+        return explaining.closed(found, reads.closed(reader, found))
     commit = max(newest, reader.newest())
     return lambda n: Explain(n, commit, found.workflow_id, args.activity_id)
 
@@ -30,6 +30,6 @@ def answered(
     if message.view is not None:
         return message.view
     found = None if reader is None else reads.execution(reader, args.workflow_id)
-    if found is None or found.is_open:
+    if reader is None or found is None or found.is_open:
         raise errors.Unavailable("the scheduler does not know it yet")
-    return explaining.closed(found)  # It has ended meanwhile.
+    return explaining.closed(found, reads.closed(reader, found))  # It has ended meanwhile.

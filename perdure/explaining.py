@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from perdure import waiting
+from perdure import failure_text, views, waiting
 from perdure.core.admission import Admission, Hold
+from perdure.core.commands import Closed
 from perdure.core.gates import QUEUE, Gate
 from perdure.core.ids import of_execution
 from perdure.core.matching import Matching
 from perdure.core.open_work import ALONE, Entry, Key, Work
-from perdure.core.state import Activity, ActivityState, Execution
+from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.core.task_queues import TaskQueues
 from perdure.errors import NotFound
 from perdure.failures import Failure
@@ -105,11 +106,32 @@ def explain(look: Look, workflow_id: str, activity_id: str | None = None) -> Vie
     return _activity(look, entry).view(str(activity.state), **_facts(activity))
 
 
-def closed(execution: Execution) -> View:
-    """The answer about a workflow that has ended."""
-    status = str(execution.status)
-    why = Why("closed", f"the workflow has ended: {status}", "nothing: it is over")
-    return why.view(status, closed_ms=execution.closed_ms)
+def closed(execution: Execution, ending: Closed) -> View:
+    """The answer about a workflow that has ended, with why it failed."""
+    workflow_id = of_execution(execution.workflow_id)[0]
+    failure, status = ending.failure, execution.status
+    then = "nothing: it is over"
+    if failure is None:
+        reason = _ENDED.get(status, f"it has ended: {status}")
+    elif status is Status.FAILED:
+        reason = f"it failed{_said(failure)}{failure_text.where(failure.stack)}"
+        *_, first = failure_text.causes(views.failure(failure))
+        if failure.cause is not None:
+            reason += f"; the cause: {first['type']}: {_in_line(first['message'])}"
+            reason += failure_text.where(first["stack"])
+        then = f"nothing by itself: `perdure wf reset {workflow_id} --to EVENT` takes it back"
+    else:
+        said = _in_line(failure.message)
+        reason = f"it was {status.lower()}{': ' if said else ''}{said}"
+    why = Why("closed", reason, then)
+    shown = views.failure(failure)
+    return why.view(str(status), closed_ms=execution.closed_ms, failure=shown)
+
+
+_ENDED = {
+    Status.COMPLETED: "it has completed",
+    Status.CONTINUED_AS_NEW: "it has continued as new",
+}
 
 
 def _facts(activity: Activity) -> View:
@@ -185,12 +207,31 @@ def _parked(execution: Execution, workflow_id: str) -> Why:
     if not execution.task_reason:
         return Why("start_delay", "its start is delayed", "its first workflow task", at_ms)
     times = f"{execution.task_failures} times in a row" if execution.task_failures > 1 else "once"
-    failure = _said(execution.task_failure)
-    reason = f"its workflow task is parked: {execution.task_reason}, failed {times}{failure}"
-    if execution.task_reason == "mismatch":
-        then = f"the code has to fit the history again; `perdure wf retry {workflow_id}`: now"
-    else:
-        then = f"it is tried again; `perdure wf retry {workflow_id}`: now"
+    failure, retry = execution.task_failure, f"`perdure wf retry {workflow_id}`"
+    match execution.task_reason:
+        case "mismatch":
+            reason = f"its code does not fit its history{_said(failure)}"
+            then = f"it is tried again, in vain unless the code fits; {retry} tries it at once"
+        case "history_limit":
+            said = "" if failure is None else f" ({_in_line(failure.message)})"
+            reason = f"its history may not grow any more{said}"
+            then = (
+                "it is tried again, in vain unless the limit under [limits] is raised (the node"
+                " reads it when it starts), or new code ends it or continues as new; or else"
+                f" `perdure wf terminate {workflow_id}`"
+            )
+        case "unknown_type":
+            reason = "the worker that was given its workflow task does not have its type"
+            then = f"it is given to another; {retry} does so at once"
+        case "timeout":
+            reason = f"its workflow task took too long, {times}{_said(failure)}"
+            then = f"it is tried again; {retry} tries it at once"
+        case "worker_died":
+            reason = f"the worker that ran its workflow task died, {times}"
+            then = f"it is tried again; {retry} tries it at once"
+        case _:
+            reason = f"its workflow task failed {times}{_said(failure)}"
+            then = f"it is tried again; {retry} tries it at once"
     return Why("parked", reason, then, at_ms, (("task_reason", execution.task_reason),))
 
 
@@ -270,7 +311,8 @@ def _dead(workflow_id: str, activity: Activity) -> Why:
         "dead_letter",
         f"it is a dead letter: {times} failed{_said(activity.last_failure)}",
         f"nothing by itself: `perdure wf dlq redrive {name}` tries it again,"
-        f" `perdure wf dlq fail` or `complete {name}` settles it",
+        f" `perdure wf dlq fail {name}` gives it up,"
+        f" `perdure wf dlq complete {name} --result JSON` says that it is done",
         None,
         (("dead_ms", activity.dead_ms),),
     )
@@ -296,7 +338,7 @@ def _backoff(workflow_id: str, activity: Activity) -> Why:
         "backoff",
         f"backoff: attempt {activity.attempt - 1} failed{_said(activity.last_failure)}",
         f"attempt {activity.attempt} of {activity.options.retry.max_attempts} may begin;"
-        f" `perdure wf retry {name}`: now",
+        f" `perdure wf retry {name}` lets it begin at once",
         activity.due_ms,
     )
 
@@ -377,5 +419,9 @@ def _said(failure: Failure | None) -> str:
     """The failure, behind a text, in one line."""
     if failure is None:
         return ""
-    message = " ".join(failure.message.split())[:MESSAGE_CHARS]
+    message = _in_line(failure.message)
     return f" with {failure.type}: {message}" if message else f" with {failure.type}"
+
+
+def _in_line(message: str) -> str:
+    return " ".join(message.split())[:MESSAGE_CHARS]

@@ -364,7 +364,9 @@ class Core:
         offer = Offer(None, tuple(self.activities), tuple(self.workflows))
         look = explaining.Look(self._queues, self._admission, [offer], self.now_ms())
         view = explaining.explain(look, execution.workflow_id, activity_id)
-        return explaining.closed(execution) if view is None else view
+        if view is not None:
+            return view
+        return explaining.closed(execution, reads.closed(self.reader, execution))
 
     def token(self, entry: Entry) -> str:
         """The token of the activity's newest grant."""

@@ -35,6 +35,7 @@ from perdure.values import is_reference
 # What the first run of a chain is, of which there are later ones.
 _HAS_LATER = frozenset({Status.CONTINUED_AS_NEW, Status.REMOVED})
 SIGNALS_SHOWN_MAX = 100
+FAILURE_TYPES_MAX = 100
 LIST_LIMIT = 100  # Entries of a list where the asker names no limit.
 
 
@@ -133,7 +134,9 @@ def list_workflows(
     *,
     in_engine: bool = False,
 ) -> dict[str, Any]:
-    """One page of workflows, newest first; those that are stuck say so."""
+    """One page of workflows, newest first; those that are stuck say so. Where there is none with
+    the failure type that is asked for, `failure_types` are those that there are.
+    """
     judge = Judge(offers, Gates(reader.gates()), now_ms, in_engine=in_engine)
     where = WorkflowFilter(
         workflow_type=args.type,
@@ -150,7 +153,10 @@ def list_workflows(
     )
     found, next_page = reader.list_workflows(where, args.limit or LIST_LIMIT, args.page)
     shown = [views.summary(it, judge.word(it)) for it in found]
-    return {"workflows": shown, "next_page": next_page}
+    answer: dict[str, Any] = {"workflows": shown, "next_page": next_page}
+    if args.failure_type is not None and not (found or args.page or next_page):
+        answer["failure_types"] = reader.failure_types(FAILURE_TYPES_MAX)
+    return answer
 
 
 def dead_letter(reader: Reader, entry: DeadLetter, *, whole: bool) -> dict[str, Any]:

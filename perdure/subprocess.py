@@ -21,7 +21,7 @@ from typing import Any
 from perdure import activity, exits, guardian, values
 from perdure.crash_points import CrashPoint, reached
 from perdure.errors import FailedPrecondition, InvalidArgument
-from perdure.failures import Cancelled, Error, NonRetryable
+from perdure.failures import BAD_INPUT, Cancelled, Error, NonRetryable
 from perdure.guarded import Guarded, NotStarted
 from perdure.newest_line import NewestLine
 from perdure.policy import DURATION_MS_MAX
@@ -107,6 +107,12 @@ async def arun(
         done.exception()  # Looked at: it is not lost, but superseded.
         raise cancelled
     return done.result()
+
+
+class BadArgument(InvalidArgument):
+    """What no attempt could run: the activity is not tried again."""
+
+    failure_type = BAD_INPUT
 
 
 class _Kept:
@@ -267,24 +273,24 @@ class _Program:
 # --- what the program is given --------------------------------------------------------
 def _checked_argv(argv: object) -> list[bytes]:
     if isinstance(argv, (str, bytes)) or not isinstance(argv, Sequence):
-        raise InvalidArgument(
+        raise BadArgument(
             "argv must be a list of the program and its arguments (there is no shell)", field="argv"
         )
     if not argv:
-        raise InvalidArgument("argv must name a program", field="argv")
+        raise BadArgument("argv must name a program", field="argv")
     encoded: list[bytes] = []
     for i, argument in enumerate(argv):
         if not isinstance(argument, (str, bytes, os.PathLike)):
-            raise InvalidArgument(f"argv[{i}] must be a text, not {argument!r:.80}", field="argv")
+            raise BadArgument(f"argv[{i}] must be a text, not {argument!r:.80}", field="argv")
         encoded.append(os.fsencode(argument))
         if b"\0" in encoded[i]:
-            raise InvalidArgument(f"argv[{i}] has a NUL in it", field="argv")
+            raise BadArgument(f"argv[{i}] has a NUL in it", field="argv")
     return encoded
 
 
 def _checked_grace(grace_ms: object) -> int:
     if type(grace_ms) is not int or not 0 <= grace_ms <= DURATION_MS_MAX:
-        raise InvalidArgument(
+        raise BadArgument(
             f"grace_ms must be whole milliseconds from 0 to {DURATION_MS_MAX}, "
             f"not {grace_ms!r:.80}",
             field="grace_ms",
@@ -305,12 +311,12 @@ def _environment(env: Mapping[Any, Any]) -> dict[bytes, bytes]:
     for name, value in {**env, **ours}.items():
         where = name if name in ours else f"env[{name!r}]"
         if not isinstance(name, (str, bytes)) or not isinstance(value, (str, bytes)):
-            raise InvalidArgument(f"{where} must be a text, not {value!r:.80}", field="env")
+            raise BadArgument(f"{where} must be a text, not {value!r:.80}", field="env")
         key, text = os.fsencode(name), os.fsencode(value)
         if b"\0" in key + text or b"=" in key or not key:
-            raise InvalidArgument(f"{where}: no environment can hold that", field="env")
+            raise BadArgument(f"{where}: no environment can hold that", field="env")
         if len(key) + len(text) + 2 > VARIABLE_BYTES_MAX:
-            raise InvalidArgument(
+            raise BadArgument(
                 f"{where} is longer than {VARIABLE_BYTES_MAX} bytes, the most that an environment "
                 "can hold",
                 field="env",

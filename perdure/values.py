@@ -139,7 +139,7 @@ def _simpler(value: Any) -> Any:
         return dict(value)
     if isinstance(value, (collections.deque, collections.abc.Set)):
         return list(value) if isinstance(value, collections.deque) else set(value)
-    raise TypeError(f"a {type(value).__name__} is no value that can be sent")
+    raise TypeError(f"{type(value).__name__} is no type of values that can be sent")
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_simpler, order="deterministic")

@@ -19,7 +19,7 @@ from perdure.cli.dlq_bulk import (
     OneWorkflow,
     Where,
 )
-from perdure.cli.filters import pages
+from perdure.cli.filters import no_failure, pages
 from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
     ActivityId,
@@ -68,6 +68,10 @@ def list_(
     with connected(endpoint, timeout) as client:
         size = None if by_failure else limit
         found, more = pages(client, where.page, "dead_letters", size)
+        if failure_type and not found:
+            others, _ = pages(client, where._replace(failure_type=None).page, "dead_letters", None)
+            types = [each["failure_type"] for each in dlq_bulk.groups(others)]
+            output.note(no_failure(failure_type, types))
     if by_failure:
         dlq_bulk.show_groups(found, as_json=as_json)
         return
@@ -107,12 +111,10 @@ def show(
     with connected(endpoint, timeout) as client:
         args = wire.ListDeadLetters(workflow_id, activity_id)
         answer = output.plain(ask(client, args))["dead_letters"]
-    if not answer:
-        raise output.fail(
-            f"{activity_id} of {workflow_id} is no dead letter: "
-            f"see `perdure wf dlq list {workflow_id}`",
-            output.NOT_FOUND,
-        )
+        if not answer:
+            described = output.plain(ask(client, wire.DescribeWorkflow(workflow_id)))
+            text = f"{activity_id} of {workflow_id} {_instead(described, activity_id)}"
+            raise output.fail(text, output.NOT_FOUND)
     letter: dict[str, Any] = answer[0]
     if as_json:
         output.emit(letter)
@@ -251,6 +253,20 @@ def _raw(text: str, option: str) -> Any:
     from perdure.values import encode
 
     return wire.raw_payload(encode(json_option(text, option)))
+
+
+def _instead(described: dict[str, Any], activity_id: str) -> str:
+    """What an activity is that is no dead letter."""
+    for one in described["pending_activities"]:
+        if one["activity_id"] == activity_id:
+            again = "is redriven already" if one["generation"] > 1 else "is no dead letter"
+            return (
+                f"{again}: it is {one['state']}, attempt {one['attempt']} of {one['max_attempts']}"
+            )
+    if described["status"] != "Running":
+        return f"is no dead letter: the workflow is {described['status']}"
+    where = f"`perdure wf history {described['workflow_id']}`"
+    return f"is no dead letter: nothing of that name is open; what was is in {where}"
 
 
 def is_redriven(before: int, attempt: int | None) -> bool:

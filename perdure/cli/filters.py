@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perdure.client import Client
 
 PAGE = 1_000
+NAMES_LISTED_MAX = 8
 STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
 PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
 
@@ -135,6 +136,17 @@ def check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:
     near = nearest(word, known)
     hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
     raise typer.BadParameter(f"{option}: there is no {word!r}; {hint}")
+
+
+def no_failure(failure_type: str, there: list[str]) -> str:
+    """That nothing failed with this type, and what else there is, the nearest first."""
+    from perdure.config import nearest
+
+    near = nearest(failure_type, there)
+    if near is not None:
+        there = [f"{near} (nearest)", *(one for one in there if one != near)]
+    listed = ", ".join(there[:NAMES_LISTED_MAX]) + (", …" if len(there) > NAMES_LISTED_MAX else "")
+    return f"nothing of these failed with {failure_type!r}; there is: {listed or 'no failure'}"
 
 
 def pages(

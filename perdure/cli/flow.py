@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli import output, wf_reset
+from perdure.cli import output, unserved, wf_reset, wf_views
 from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
     AsJson,
@@ -206,8 +206,12 @@ def explain(
     now_ms = _now_ms()
     what = f"{workflow_id} {activity_id}" if activity_id else workflow_id
     output.say(f"{what} ({found['state']}): {found['reason']}")
-    at = "" if found["at_ms"] is None else f", {output.when(found['at_ms'], now_ms)}"
-    output.say(f"next: {found['next']}{at}")
+    at_ms = found["at_ms"]
+    is_ahead = at_ms is not None and at_ms > now_ms
+    at = f", {output.when(at_ms, now_ms)}" if is_ahead else ""
+    output.say(f"next{at}: {found['next']}")
+    if found["details"].get("failure"):
+        wf_views.show_failure(found["details"]["failure"])
     activities = found["details"].get("activities") or []
     if len(activities) > 1:
         rows = [
@@ -237,13 +241,16 @@ def _change(
     made: Any = kind
     with output.reported():
         args = made(name, reason or None, new_request_id())
+    word = "paused" if kind.__name__.startswith("Pause") else "resumed"
+    offered = {"PauseQueue": "queues", "PauseActivityType": "activity_types"}.get(kind.__name__)
     with connected(endpoint, timeout) as client:
         ask(client, args)
-    word = "paused" if kind.__name__.startswith("Pause") else "resumed"
+        warning = None if offered is None else unserved.name(client, offered, name)
     if as_json:
-        output.emit({"name": name, "done": word})
+        output.emit({"name": name, "done": word, "warning": warning})
     else:
         output.say(f"{word}: {name}")
+    output.warn(warning)
 
 
 def _list(kind: str, offered: str, as_json: bool, endpoint: str | None, timeout: float) -> None:

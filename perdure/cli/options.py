@@ -186,10 +186,24 @@ def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
 
     where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
     who = f"no node answers at {where}" if where else "no node of ./.perdure answers"
-    hint = f"{who}: start one with `perdure up`, or name one with --endpoint"
+    hint = wrong_door(where) or f"{who}: start one with `perdure up`, or name one with --endpoint"
     timeout_ms = max(1, int(timeout_s * 1_000))
     with output.reported(no_node=hint), Client(endpoint, timeout_ms=timeout_ms) as client:
         yield client
+
+
+def wrong_door(endpoint: str | None) -> str:
+    """What is wrong with an endpoint that is another of a node's than the one for everybody; empty
+    where nothing is to be seen.
+    """
+    address, _, name = (endpoint or "").rpartition("/")
+    if name not in ("workers", "root"):
+        return ""
+    whose = "its workers, once they have connected" if name == "workers" else "its own processes"
+    return (
+        f"{endpoint} is where a node talks to {whose}: give the endpoint that `perdure up` printed,"
+        f" likely {address}/public"
+    )
 
 
 def ask(client: Client, args: wire.Args) -> Any:

@@ -74,6 +74,12 @@ def note(text: str) -> None:
         silence(sys.stderr)
 
 
+def warn(text: str | None) -> None:
+    """A line about what was done all the same, where there is something to be said."""
+    if text is not None:
+        note(f"warning: {text}")
+
+
 def silence(stream: TextIO) -> None:
     """Lead a broken stream nowhere, so that Python does not fail when it flushes it at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

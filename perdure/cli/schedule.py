@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli import output
+from perdure.cli import output, unserved
 from perdure.cli.filters import pages
 from perdure.cli.options import (
     TIMEOUT_S_DEFAULT,
@@ -155,15 +155,17 @@ def create(
     with connected(endpoint, timeout) as client:
         ask(client, args)
         found = output.plain(client.describe_schedule(schedule_id, 3))
-    _made(found, "changed" if replace else "made", as_json)
+        warning = unserved.workflow(client, "each of its runs", workflow_type, queue)
+    _made(found, "changed" if replace else "made", warning, as_json)
 
 
-def _made(found: dict[str, Any], word: str, as_json: bool) -> None:
+def _made(found: dict[str, Any], word: str, warning: str | None, as_json: bool) -> None:
     if as_json:
-        output.emit(found)
-        return
-    output.say(f"{word}: {found['schedule_id']}")
-    _show_upcoming(found)
+        output.emit({**found, "warning": warning})
+    else:
+        output.say(f"{word}: {found['schedule_id']}")
+        _show_upcoming(found)
+    output.warn(warning)
 
 
 def _payload(text: str | None) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from perdure import errors
-from perdure.cli import filters, output
+from perdure.cli import filters, output, unserved
 from perdure.cli.options import (
     FIELDS_KEY,
     TIMEOUT_S_DEFAULT,
@@ -23,7 +23,7 @@ from perdure.cli.options import (
     connected,
     merged_input,
 )
-from perdure.cli.wf_views import event_line, show_workflow, workflows
+from perdure.cli.wf_views import event_line, of_event, show_workflow, workflows
 
 if TYPE_CHECKING:
     from perdure.client import Client
@@ -41,11 +41,17 @@ _HOW = {"ContinuedAsNew": "continued as new"}
 
 WAIT_SLICE_MS = 20_000
 RETRY_PAUSE_S = 0.2
-# What workers take at most to find a gateway that has just started again.
-WORKERS_PAUSE_S = 0.5
 
 Run = Annotated[
     int | None, typer.Option("--run", min=1, metavar="N", help="An earlier run than the newest.")
+]
+StartInput = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        metavar="JSON",
+        help="Its input: an array is the arguments, an object the keyword arguments.",
+    ),
 ]
 StartDelay = Annotated[
     int | None,
@@ -72,14 +78,7 @@ def start(
     workflow_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Its id; a random one is made.")
     ] = None,
-    input_: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="JSON",
-            help="Its input: an array is the arguments, an object the keyword arguments.",
-        ),
-    ] = None,
+    input_: StartInput = None,
     queue: Annotated[
         str, typer.Option("--queue", metavar="NAME", help="The workers' queue.")
     ] = "default",
@@ -87,7 +86,11 @@ def start(
     timeout_ms: TimeoutMs = None,
     attr: Attributes = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end and print its result.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for its end and print its result; no longer than a given --timeout.",
+        ),
     ] = False,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
@@ -109,16 +112,17 @@ def start(
         options = start_options(start_delay_ms, timeout_ms, filters.attributes_of(attr))
         args = wire.StartWorkflow(type_, made, raw, new_request_id(), queue, options)
         started = ask(client, args)
-        _warn_if_unserved(client, made, type_, queue)
+        warning = unserved.workflow(client, made, type_, queue)
+        output.warn(warning)
         if not wait:
             if as_json:
-                output.emit(started)
+                output.emit({**started, "warning": warning})
             else:
                 output.say(made)
             return
         if not as_json:
             output.note(f"started {made}")
-        _print_result(client, made, timeout, as_json, patient=True)
+        _print_result(client, made, Wait.of(ctx, timeout, patient=True), as_json)
 
 
 @app.command("list", epilog="\b\nExample:\n  perdure wf list --status Running --type FlakyDemo")
@@ -157,6 +161,9 @@ def list_(
     ).checked()
     with connected(endpoint, timeout) as client:
         found, more = filters.pages(client, where.page, "workflows", limit)
+        if failure_type and not found:
+            types = ask(client, where.page(1, None)).get("failure_types") or []
+            output.note(filters.no_failure(failure_type, types))
     if as_json:
         output.emit(found)
         return
@@ -210,7 +217,7 @@ def history(
             event["event_id"],
             f"+{output.duration(event['at_ms'] - began_ms)}",
             output.coloured(event["kind"]),
-            event.get("activity_id") or event.get("timer_id") or "",
+            of_event(event),
             event_line(event),
         )
         for event in events
@@ -220,30 +227,44 @@ def history(
 
 @app.command(epilog="\b\nExample:\n  perdure wf result order-42 --wait")
 def result(
+    ctx: typer.Context,
     workflow_id: WorkflowId,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, however long.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end, or a given --timeout long.")
+    ] = False,
     run: Run = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Print a workflow's result. Exit code 1: it failed; 6: it has not ended in --timeout."""
+    """Print a workflow's result. Exit code 1: it failed; 6: it has not ended in --timeout.
+
+    With --wait it waits as long as it takes, unless --timeout is given.
+    """
     with connected(endpoint, timeout) as client:
-        _print_result(client, workflow_id, timeout, as_json, patient=wait, run=run)
+        _print_result(client, workflow_id, Wait.of(ctx, timeout, patient=wait), as_json, run)
 
 
 # --- what several commands share ---------------------------------------------
+class Wait(NamedTuple):
+    """Seconds that an end is waited for (None: as long as it takes), and a node that is away."""
+
+    all_s: float | None
+    away_s: float
+
+    @classmethod
+    def of(cls, ctx: typer.Context, timeout_s: float, *, patient: bool) -> Wait:
+        """By --timeout: where it was given it is how long a patient wait lasts, too."""
+        source = ctx.get_parameter_source("timeout")
+        is_said = source is not None and source.name != "DEFAULT"
+        return cls(None if patient and not is_said else timeout_s, timeout_s)
+
+
 def _print_result(
-    client: Client,
-    workflow_id: str,
-    timeout_s: float,
-    as_json: bool,
-    *,
-    patient: bool,
-    run: int | None = None,
+    client: Client, workflow_id: str, wait: Wait, as_json: bool, run: int | None = None
 ) -> None:
     try:
-        value = _ended(client, workflow_id, timeout_s, patient=patient, run=run)
+        value = _ended(client, workflow_id, wait, run)
     except errors.WorkflowFailed as error:
         failure = output.plain(error.failure)
         if as_json:
@@ -255,8 +276,9 @@ def _print_result(
         ) from None
     except errors.DeadlineExceeded:
         raise output.fail(
-            f"{workflow_id} has not ended yet: wait with --wait, or look with "
-            f"`perdure wf describe {workflow_id}`",
+            f"{workflow_id} has not ended within {output.duration((wait.all_s or 0) * 1_000)}: wait"
+            f" for longer with `perdure wf result {workflow_id} --wait`, or look with `perdure wf"
+            f" explain {workflow_id}`",
             output.REFUSED,
         ) from None
     if as_json:
@@ -265,47 +287,25 @@ def _print_result(
         output.say(output.json_line(value))
 
 
-def _ended(
-    client: Client, workflow_id: str, timeout_s: float, *, patient: bool, run: int | None
-) -> Any:
+def _ended(client: Client, workflow_id: str, wait: Wait, run: int | None) -> Any:
     """The result. A patient wait outlives restarts of the node that take less than the timeout."""
-    wait_ms = WAIT_SLICE_MS if patient else int(timeout_s * 1_000)
+    began = time.monotonic()
     lost_at: float | None = None
     while True:
+        left_ms = WAIT_SLICE_MS
+        if wait.all_s is not None:
+            left_ms = max(0, int((began + wait.all_s - time.monotonic()) * 1_000))
         try:
-            return client.result(workflow_id, timeout_ms=wait_ms, run=run)
+            return client.result(workflow_id, timeout_ms=min(left_ms, WAIT_SLICE_MS), run=run)
         except errors.DeadlineExceeded:
             lost_at = None
-            if not patient:
+            if left_ms <= WAIT_SLICE_MS and wait.all_s is not None:
                 raise
         except errors.Unavailable:
             lost_at = time.monotonic() if lost_at is None else lost_at
-            if not patient or time.monotonic() - lost_at > timeout_s:
+            if time.monotonic() - lost_at > wait.away_s or not left_ms:
                 raise
             time.sleep(RETRY_PAUSE_S)
-
-
-def _warn_if_unserved(client: Client, workflow_id: str, type_: str, queue: str) -> None:
-    """Says so where no worker has the type on that queue: accepted, since a deploy may bring it."""
-    from perdure import waiting, wire
-
-    for is_last in (False, True):
-        try:
-            workers = ask(client, wire.WorkerTypes())["workers"]
-        except errors.PerdureError:
-            return  # The start was accepted: a warning is not worth an error.
-        if workers or is_last:
-            break
-        time.sleep(WORKERS_PAUSE_S)
-    offers = [
-        waiting.Offer(
-            tuple(each["queues"]), tuple(each["activity_types"]), tuple(each["workflow_types"])
-        )
-        for each in workers
-    ]
-    text = waiting.sentence("workflow", type_, queue, offers)
-    if text is not None:
-        output.note(f"warning: {workflow_id} waits for {text}")
 
 
 def _now_ms() -> int:

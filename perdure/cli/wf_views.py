@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure import failure_text
 from perdure.cli import output
 
 # Fields of an event that the timeline has in columns of their own, or that are only for replay.
-EVENT_COLUMNS = frozenset(
-    {"event_id", "kind", "at_ms", "activity_id", "timer_id", "type", "options", "request_id"}
-)
+EVENT_COLUMNS = frozenset({"event_id", "kind", "at_ms", "type", "options", "request_id"})
+# What an event is about, in the column OF: the first of these that it has.
+OF_COLUMNS = ("activity_id", "timer_id", "child_id", "update_id", "name")
 
 DEFAULT_QUEUE = "default"
 BAR_CHARS = 30
+FRAMES_SHOWN_MAX = 6
 
 
 def took(found: dict[str, Any]) -> str:
@@ -64,6 +66,8 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         ("history", output.counted(found.get("history_length", 0), "event")),
     ]
     output.show(output.table(("", ""), [fact for fact in facts if fact[1] != "-"]))
+    if found.get("failure"):
+        show_failure(found["failure"])
     for line in [*wish_lines(found, now_ms), *task_lines(found.get("workflow_task") or {}, now_ms)]:
         output.say(line)
     activities = found.get("pending_activities") or []
@@ -84,6 +88,32 @@ def show_workflow(found: dict[str, Any], now_ms: int) -> None:
         rows = [(each["workflow_id"], each["parent_close"]) for each in children]
         output.say()
         output.show(output.table(("CHILD", "WHEN THIS ENDS"), rows))
+
+
+def show_failure(failure: dict[str, Any]) -> None:
+    """Where it came from, and what caused it; nothing of one that has no stack."""
+    lines = failure_lines(failure)
+    for line in lines:
+        output.say(line)
+    if lines:
+        output.say("(whole stacks: --json)")
+
+
+def failure_lines(failure: dict[str, Any]) -> list[str]:
+    """The calls that led to a failure in the user's own code, then those of its causes."""
+    lines: list[str] = []
+    for at, each in enumerate(failure_text.causes(failure)):
+        calls = failure_text.frames(each.get("stack"))
+        if at:
+            raised = ", raised in" if calls else ""
+            lines.append(f"caused by {output.failure_line(each)}{raised}")
+        elif calls:
+            lines.append("raised in")
+        left_out = len(calls) - FRAMES_SHOWN_MAX
+        if left_out > 0:
+            lines.append(f"  … {left_out} more")
+        lines += [f"  {output.one_line(str(call))}" for call in calls[-FRAMES_SHOWN_MAX:]]
+    return ["", *lines] if lines else []
 
 
 def wish_lines(found: dict[str, Any], now_ms: int) -> list[str]:
@@ -205,12 +235,20 @@ def task_lines(task: dict[str, Any], now_ms: int) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def of_event(event: dict[str, Any]) -> str:
+    """The activity, timer, child, update, signal or marker that an event is about; or nothing."""
+    if event["kind"] == "UpdateEnded":
+        return str(event.get("request_id") or "")
+    return next((str(event[name]) for name in OF_COLUMNS if event.get(name)), "")
+
+
 def event_line(event: dict[str, Any]) -> str:
     """What an event says beside its kind and its place in the timeline."""
     parts = []
     is_start = event["kind"] == "WorkflowStarted"
+    of = next((name for name in OF_COLUMNS if event.get(name)), "")
     for name, value in event.items():
-        if name in EVENT_COLUMNS or value is None or name.endswith("_ms"):
+        if name in EVENT_COLUMNS or name == of or value is None or name.endswith("_ms"):
             continue
         if is_start and name in ("workflow_id", "run"):  # Whose history it is, is known.
             continue

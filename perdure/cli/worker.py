@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE, Build
+from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE, Build, wrong_door
 
 SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
@@ -65,6 +65,7 @@ def worker(
         for name in queue or ():
             check_name(f"queue {name!r:.80}", name)
         endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint(app)
+    with output.reported(no_node=wrong_door(endpoint)):
         code = run_external(
             tuple(app),
             os.getcwd(),

@@ -101,8 +101,8 @@ def _start(execution: Execution | None, command: StartWorkflow, facts: Facts) ->
             is_what = "closed and removed by retention"
         return refuse(
             "ALREADY_EXISTS",
-            f"workflow_id {command.workflow_id!r} is taken, by a {execution.workflow_type} that is"
-            f" {is_what}; ids are never used again",
+            f"workflow_id {command.workflow_id!r} is taken by another workflow"
+            f" ({execution.workflow_type}, {is_what}); ids are never used again",
         )
     if command.digest != execution.digest:
         return refuse(

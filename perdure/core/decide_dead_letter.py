@@ -27,7 +27,7 @@ def redrive(execution: Execution, command: RedriveDeadLetter, facts: Facts) -> D
         return again
     activity = _dead(execution, command.activity_id)
     if activity is None:
-        return _no_dead_letter(command)
+        return _no_dead_letter(execution, command, facts)
     record = ActivityRedriven(
         event_id=execution.last_event_id + 1,
         at_ms=facts.now_ms,
@@ -49,7 +49,7 @@ def fail_dead_letter(execution: Execution, command: FailDeadLetter, facts: Facts
     activity = _dead(execution, command.activity_id)
     failure = None if activity is None else activity.last_failure
     if activity is None or failure is None:
-        return _no_dead_letter(command)
+        return _no_dead_letter(execution, command, facts)
     record = ActivityTaskFailed(
         event_id=execution.last_event_id + 1,
         at_ms=facts.now_ms,
@@ -74,7 +74,7 @@ def complete_dead_letter(
         return again
     activity = _dead(execution, command.activity_id)
     if activity is None:
-        return _no_dead_letter(command)
+        return _no_dead_letter(execution, command, facts)
     record = ActivityTaskCompleted(
         event_id=execution.last_event_id + 1,
         at_ms=facts.now_ms,
@@ -97,8 +97,28 @@ def _dead(execution: Execution, activity_id: str) -> Activity | None:
     return activity
 
 
-def _no_dead_letter(command: Resolution) -> Decision:
-    return refuse("NOT_FOUND", f"activity {command.activity_id!r} is no dead letter")
+def _no_dead_letter(execution: Execution, command: Resolution, facts: Facts) -> Decision:
+    """Says what it is instead, and whether somebody was faster."""
+    what = f"activity {command.activity_id!r}"
+    activity = execution.activities.get(command.activity_id)
+    if activity is not None:
+        times = f"attempt {activity.attempt} of {activity.options.retry.max_attempts}"
+        is_now = f"is no dead letter: it is {activity.state.value}, {times}"
+        if activity.redrives:
+            is_now = f"is redriven already: it is {activity.state.value}, {times}"
+        return refuse("NOT_FOUND", f"{what} {is_now}")
+    match facts.closing_event(command.activity_id):
+        case ActivityTaskCompleted():
+            return refuse("NOT_FOUND", f"{what} is no dead letter: it has completed")
+        case ActivityTaskFailed():
+            return refuse("NOT_FOUND", f"{what} is no dead letter: it was given up as failed")
+        case None if execution.is_open:
+            return refuse("NOT_FOUND", f"there is no {what}, dead letter or not")
+        case None:
+            text = f"{what} is no dead letter: the workflow is {execution.status.value}"
+            return refuse("NOT_FOUND", text)
+        case _:
+            return refuse("NOT_FOUND", f"{what} is no dead letter: it was cancelled")
 
 
 def _again(command: Resolution, facts: Facts, kind: type[Record]) -> Decision | None:

@@ -253,7 +253,10 @@ def _pause(schedule: Schedule, command: PauseSchedule, now_ms: int) -> Decision:
     if not command.paused:
         next_ms = times_of(schedule.spec).after(now_ms)
     runs = _Runs(schedule, now_ms)
-    runs.add(SchedulePaused(now_ms, command.paused, command.reason, next_ms, command.request_id))
+    reason = command.reason
+    if schedule.paused and command.paused and not reason:
+        reason = schedule.reason  # Without a reason of its own the first one stays.
+    runs.add(SchedulePaused(now_ms, command.paused, reason, next_ms, command.request_id))
     runs.buffered()
     return runs.decision()
 

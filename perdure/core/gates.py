@@ -128,7 +128,7 @@ def set_gate(gates: Gates, command: SetGate, now_ms: int) -> Decision:
             return refuse("FAILED_PRECONDITION", text)
     was = (False, "") if known is None or not known.paused else (True, known.reason)
     reason = command.reason if command.paused else ""
-    if was == (command.paused, reason):
-        return Decision((), Done())
+    if was == (command.paused, reason) or (was[0] and command.paused and not reason):
+        return Decision((), Done())  # Without a reason of its own the first one stays.
     record = GateSet(now_ms, command.kind, command.name, command.paused, reason, command.request_id)
     return Decision((record,), Done())

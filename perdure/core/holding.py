@@ -30,8 +30,9 @@ def pause(execution: Execution, command: PauseWorkflow, facts: Facts) -> Decisio
             text = f"request_id {request_id!r} was used to {'pause' if paused else 'resume'} it"
             return refuse("FAILED_PRECONDITION", text)
     reason = command.reason if command.paused else ""
-    if (more.paused, more.paused_reason) == (command.paused, reason):
-        return Decision((), Done())
+    was = (more.paused, more.paused_reason)
+    if was == (command.paused, reason) or (more.paused and command.paused and not reason):
+        return Decision((), Done())  # Without a reason of its own the first one stays.
     record = WorkflowPaused(facts.now_ms, command.paused, reason, command.request_id)
     return Decision((record,), Done())
 

@@ -112,6 +112,12 @@ class MemoryReader:
                 last_seq = stored.seq
         return found, None
 
+    def failure_types(self, limit: int) -> list[str]:
+        """The types of the last failures of open activities, by name."""
+        _, executions = self.open_state()
+        failures = [one.last_failure for it in executions for one in it.activities.values()]
+        return sorted({one.type for one in failures if one is not None})[:limit]
+
     def gates(self) -> list[Gate]:
         """Every gate that was ever set, by kind and name."""
         store = self._read()

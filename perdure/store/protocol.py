@@ -300,6 +300,10 @@ class Reader(Protocol):
         """
         ...
 
+    def failure_types(self, limit: int) -> list[str]:
+        """The types of the last failures of open activities, by name."""
+        ...
+
     def gates(self) -> list[Gate]:
         """As Writer.gates."""
         ...

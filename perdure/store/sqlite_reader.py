@@ -140,6 +140,15 @@ class SqliteReader:
                         break
         return listed, None if last_seq is None else rules.page_token(last_seq)
 
+    def failure_types(self, limit: int) -> list[str]:
+        """The types of the last failures of open activities, by name."""
+        rows = self._connection().execute(
+            "SELECT DISTINCT failure_type FROM activities WHERE failure_type IS NOT NULL"
+            " ORDER BY failure_type LIMIT ?",
+            (limit,),
+        )
+        return [name for (name,) in rows]
+
     def gates(self) -> list[Gate]:
         """Every gate that was ever set, by kind and name."""
         return sqlite_gates.load(self._connection())

@@ -165,8 +165,6 @@ class Messages:
         args, kwargs = values.bind_input(function, payload)
         try:
             return values.encode_result(context.copy().run(function, *args, **kwargs))
-        except InvalidArgument:
-            raise
         except (Exception, Evicted, SystemExit, asyncio.CancelledError) as problem:
             is_evicted = isinstance(problem, Evicted)
             why = "it would schedule something" if is_evicted else str(problem)

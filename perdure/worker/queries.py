@@ -80,8 +80,7 @@ def feed_copy(
     except NonDeterminism as problem:
         if replayer.known.ran_ahead:
             return False
-        text = f"the worker's code does not agree with the history: {problem}"
-        raise FailedPrecondition(text) from problem
+        raise FailedPrecondition(f"the worker can't answer: {problem}") from problem
     return True
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import typer
 
+from perdure.cli import options
 from perdure.cli.options import json_or_text, merged_input, split_fields
 
 KNOWN = {"--id": True, "--input": True, "--wait": False, "--timeout": True}
@@ -62,3 +63,9 @@ def test_input_and_fields_go_together_where_the_input_is_an_object():
 def test_an_input_that_can_not_be_meant_is_refused_by_name(given, fields, message):
     with pytest.raises(typer.BadParameter, match=message):
         merged_input(given, fields)
+
+
+def test_an_endpoint_of_a_node_that_is_not_for_everybody_is_told_with_the_likely_one():
+    assert options.wrong_door("ipc:///srv/run/node/workers").endswith("ipc:///srv/run/node/public")
+    assert "its own processes" in options.wrong_door("ipc:///srv/run/node/root")
+    assert options.wrong_door("ipc:///srv/run/node/public") == options.wrong_door(None) == ""

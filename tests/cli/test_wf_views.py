@@ -102,3 +102,34 @@ def test_the_line_of_a_start_says_what_was_said_and_nothing_that_is_known_or_emp
     assert line == 'checkout  input=["o-1"]  delay_ms=300'
     went_on = {"event_id": 9, "kind": "WorkflowContinuedAsNew", "at_ms": 0, "run": 3}
     assert wf_views.event_line(went_on) == "run=3"
+
+
+def test_the_history_says_of_every_event_what_it_is_about():
+    def of(kind: str, **fields: object) -> str:
+        return wf_views.of_event({"event_id": 3, "kind": kind, "at_ms": 0, **fields})
+
+    assert of("ActivityTaskScheduled", activity_id="charge") == "charge"
+    assert of("TimerFired", timer_id=7) == "7"
+    assert of("ChildWorkflowStarted", child_id="w/@1") == "w/@1"
+    assert of("SignalReceived", name="go") == "go"
+    assert of("UpdateReceived", update_id="u-1", name="add") == "u-1"
+    assert of("UpdateEnded", request_id="u-1") == "u-1"
+    assert of("MarkerRecorded", marker="patch", name="new-price") == "new-price"
+    assert of("WorkflowCompleted", request_id="r") == ""
+    event = {"event_id": 3, "kind": "UpdateReceived", "at_ms": 0, "update_id": "u", "name": "add"}
+    assert wf_views.event_line(event) == 'name="add"'
+
+
+def test_a_failure_is_shown_with_the_calls_that_led_to_it_and_its_causes():
+    calls = "".join(f'  File "/srv/flow.py", line {at}, in f{at}\n' for at in range(9))
+    cause = {"type": "ValueError", "message": "declined", "stack": '  File "/a.py", line 6, in pay'}
+    failure = {"type": "ActivityFailed", "message": "no", "stack": calls, "cause": cause}
+    assert wf_views.failure_lines(failure) == [
+        "",
+        "raised in",
+        "  … 3 more",
+        *(f"  /srv/flow.py:{at} in f{at}" for at in range(3, 9)),
+        "caused by ValueError: declined, raised in",
+        "  /a.py:6 in pay",
+    ]
+    assert wf_views.failure_lines({"type": "Terminated", "message": "x", "stack": None}) == []

@@ -146,7 +146,10 @@ def test_a_paused_schedule_is_not_due_and_makes_up_for_nothing_when_it_goes_on()
     bench.ask(PauseSchedule(GROUP, True, "holidays", "r-1"))
     assert fires_at_ms(bench.schedule) is None
     assert isinstance(bench.fire(5 * MINUTE_MS), Refusal)
+    bench.ask(PauseSchedule(GROUP, True, "", "r-again"))
+    assert bench.schedule.reason == "holidays"
     bench.ask(PauseSchedule(GROUP, False, "", "r-2"))
+    assert bench.schedule.reason == ""
     assert bench.schedule.next_ms == 6 * MINUTE_MS
     assert bench.starts == []
 

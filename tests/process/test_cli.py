@@ -114,7 +114,7 @@ def test_a_result_that_is_not_there_yet_is_refused_and_not_failed(perdure):
     perdure("wf", "start", "NoWorkerHasThis", "--id", "waits")
     code, out, err = perdure("wf", "result", "waits", "--timeout", "0.1")
     assert (code, out) == (6, "")
-    assert "has not ended yet" in err
+    assert "has not ended within 100 ms" in err
 
 
 def test_an_unknown_type_is_accepted_with_a_warning_that_names_the_nearest(perdure):
@@ -150,6 +150,38 @@ def test_lists_are_filtered(perdure):
     assert len(json.loads(perdure("wf", "list", "--limit", "1", "--json")[1])) == 1
     assert "open1" in perdure("wf", "list", "--type", "Absent")[1]
     assert "done1" not in perdure("wf", "list", "--type", "Absent")[1]
+    stuck = json.loads(perdure("wf", "list", "--stuck", "--type", "Absent", "--json")[1])
+    assert ("open1", "no_worker") in {(each["workflow_id"], each["stuck"]) for each in stuck}
+
+
+def test_a_failure_type_that_there_is_not_is_told_with_those_that_there_are(perdure):
+    dead_letter(perdure, "kinds1")
+    for command in (["wf", "list"], ["wf", "dlq", "list"]):
+        code, out, err = perdure(*command, "--failure-type", "Flakky", "--json")
+        assert (code, out) == (0, "[]\n")
+        assert "nothing of these failed with 'Flakky'; there is: " in err
+
+
+def test_a_wait_with_a_timeout_ends_with_it(perdure):
+    args = ("Absent", "--id", "waits1", "--wait", "--timeout", "0.5")
+    code, _, err = perdure("wf", "start", *args)
+    assert (code, "waits1 has not ended within 500 ms" in err) == (6, True)
+    code, _, err = perdure("wf", "result", "waits1", "--wait", "--timeout", "0.5")
+    assert (code, "has not ended within 500 ms" in err) == (6, True)
+
+
+def test_what_is_paused_or_scheduled_and_known_to_no_worker_is_done_with_a_warning(perdure):
+    code, out, err = perdure("queue", "pause", "nowhere1", "--json")
+    assert (code, json.loads(out)["warning"] in err) == (0, True)
+    assert "no worker serves queue 'nowhere1'" in err
+    assert "no worker has activity type 'absent1'" in perdure("activity", "pause", "absent1")[2]
+    args = ("schedule", "create", "absent1", "Absent", "--every-ms", "3600000", "--paused")
+    code, out, err = perdure(*args)
+    assert (code, "made: absent1" in out) == (0, True)
+    assert "warning: each of its runs waits for a worker that has workflow 'Absent'" in err
+    for command in (["queue", "resume", "nowhere1"], ["activity", "resume", "absent1"]):
+        assert perdure(*command)[2] == ""
+    assert perdure("schedule", "delete", "absent1")[0] == 0
 
 
 def test_describe_shows_what_waits_and_why(perdure):

@@ -76,6 +76,20 @@ def test_what_is_paused_begins_nothing_until_it_is_resumed_whatever_restarts(of)
 
 
 @pytest.mark.parametrize("of", PAUSES.values(), ids=PAUSES)
+def test_a_second_pause_without_a_reason_keeps_the_first_one_and_another_reason_replaces_it(of):
+    local = engine()
+    started(local)
+    kind, name = of
+    pause = getattr(local.client, f"pause_{kind}")
+    for given, kept in (("the bank is down", "down"), (None, "down"), ("no money", "no money")):
+        pause(name, given)
+        assert kept in local.explain("o", "charge").reason
+    getattr(local.client, f"resume_{kind}")(name)
+    pause(name)
+    assert local.explain("o", "charge").reason.endswith("paused by an operator")
+
+
+@pytest.mark.parametrize("of", PAUSES.values(), ids=PAUSES)
 def test_an_attempt_that_runs_when_the_pause_comes_may_report_and_is_retried_after_it(of):
     local = engine()
     started(local)

@@ -18,6 +18,7 @@ import perdure.subprocess
 from perdure import activity, values
 from perdure.clock import boottime_ms
 from perdure.errors import FailedPrecondition, InvalidArgument
+from perdure.failures import is_non_retryable
 from perdure.subprocess import arun, run
 from perdure.worker.context import activity_context
 
@@ -164,6 +165,8 @@ def test_arguments_that_can_not_be_are_refused_by_name(tmp_path):
             with pytest.raises(InvalidArgument) as caught:
                 run(wrong.pop("argv"), **wrong)
             assert caught.value.field == field
+            # A directory may be made meanwhile; the rest no attempt could run.
+            assert is_non_retryable(caught.value) == (field != "cwd")
 
 
 def test_outside_of_an_activity_and_on_an_event_loop_it_says_so():

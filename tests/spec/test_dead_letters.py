@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import RetryPolicy, activity, workflow
+from perdure.errors import NotFound
 from perdure.failures import Failure
 from perdure.testing import LocalEngine
 from tests.spec.conftest import BOOM, WORKED, Scene, begun, code_of
@@ -238,6 +239,35 @@ def test_a_redrive_of_what_is_no_dead_letter_is_not_found():
     assert code_of(redrive, "w", "a") == "NOT_FOUND"  # Closed.
     scene.result()
     assert code_of(redrive, "w", "a") == "NOT_FOUND"  # So is its workflow.
+
+
+def test_a_redrive_that_comes_too_late_is_told_so_and_not_that_there_was_none():
+    scene = begun(retry=WORKED)
+    redrive = scene.engine.redrive_dead_letter
+
+    def said(activity_id: str = "a") -> str:
+        with pytest.raises(NotFound) as caught:
+            redrive("w", activity_id)
+        return caught.value.message
+
+    assert "is no dead letter: it is Scheduled, attempt 1 of 4" in said()
+    assert "there is no activity 'b'" in said("b")
+    scene.exhaust()
+    redrive("w", "a")
+    assert "is redriven already: it is Scheduled, attempt 1 of 4" in said()
+    scene.engine.complete_activity_task(scene.take().token, 1)
+    assert "it has completed" in said()
+    scene.result()
+    assert "there is no activity 'b'" not in said("b")
+    assert "the workflow is Completed" in said("b")
+
+
+def test_a_dead_letter_that_was_given_up_says_so():
+    scene = begun(retry=WORKED)
+    scene.exhaust()
+    scene.client.fail_dead_letter("w", "a")
+    with pytest.raises(NotFound, match="it was given up as failed"):
+        scene.client.complete_dead_letter("w", "a", 1)
 
 
 def test_a_second_redrive_is_not_found_and_changes_nothing():

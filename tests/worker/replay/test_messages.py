@@ -208,6 +208,8 @@ async def asked():
     def wrong():
         raise ValueError("no")
 
+    workflow.query(lambda: object(), name="unfit")
+
     @workflow.query
     def busy():
         return workflow.execute_activity("work")
@@ -243,12 +245,14 @@ def test_a_query_sees_what_was_fed_before_and_after_the_end_and_changes_nothing(
 
 def test_a_query_that_is_not_there_or_does_not_fit_or_fails_says_so(history):
     replayer = history(asked).run().replay()
-    with pytest.raises(errors.NotFound, match="it has: busy, lazy, seen_so_far, wrong"):
+    with pytest.raises(errors.NotFound, match="it has: busy, lazy, seen_so_far, unfit, wrong"):
         ask(replayer, "other")
     with pytest.raises(errors.InvalidArgument, match="first"):
         ask(replayer, "seen_so_far", "x")
     with pytest.raises(errors.FailedPrecondition, match="ValueError: no"):
         ask(replayer, "wrong")
+    with pytest.raises(errors.FailedPrecondition, match=r"'unfit' failed: BadResult: .* object is"):
+        ask(replayer, "unfit")
     assert ask(replayer, "seen_so_far", 2) == ["w"]
     replayer.close()
 
