@@ -30,7 +30,7 @@ from perdure.failures import (
 )
 from perdure.worker import endings, mismatch
 from perdure.worker.notes import PATCH
-from perdure.worker.workflow_side import WorkflowSide
+from perdure.worker.workflow_side import WorkflowSide, size_of
 from perdure.workflow.failing import Continue
 
 # What an event takes beside its payload, about.
@@ -80,10 +80,20 @@ class Replayer(WorkflowSide):
             self._broken = problem
             raise
 
+    def knows(self, commands: int) -> None:
+        """History has so many commands, whatever it was that they came behind: what the code issues
+        beyond them is new.
+
+        Not for a replay of a history with patches: such a command may have come without the code.
+        """
+        self._recorded = self._taken = commands
+        self.fresh_bytes = 0
+
     def take_steps(self) -> tuple[commands.Step, ...]:
         """The commands that history does not have and that were not taken before, in order."""
         fresh = islice(self._issued, self._taken - self.matched, None)
         self._taken = self.commands
+        self.fresh_bytes = 0
         return tuple([issued[0] for issued in fresh])
 
     def take_notes(self) -> records.SignalNotes | None:
@@ -129,7 +139,7 @@ class Replayer(WorkflowSide):
         """History has all commands issued so far, each as one event, and nothing after them."""
         fresh = self.commands - self.matched
         for step, _, _ in self._issued:
-            self._bytes += EVENT_BYTES + _size(step)
+            self._bytes += EVENT_BYTES + size_of(step)
         self._issued.clear()
         self.matched = self._taken = self.commands
         self.consumed += fresh
@@ -153,7 +163,7 @@ class Replayer(WorkflowSide):
         if first != self.consumed + 1:
             raise Internal(f"event {self.consumed + 1} is missing before event {first}")
         self.consumed = last
-        self._bytes += EVENT_BYTES + _size(event)
+        self._bytes += EVENT_BYTES + size_of(event)
         take = _TAKE.get(type(event))
         if take is not None and not (self.known.dropped and self.known.is_dropped(last)):
             take(self, event)
@@ -372,11 +382,6 @@ def _failed(handle: workflow.ActivityHandle[Any], failure: Failure) -> workflow.
         activity_id=handle.activity_id,
         activity_type=handle.activity_type,
     )
-
-
-def _size(it: records.Record | commands.Step) -> int:
-    """The bytes of its payload: of an event as much as of the command that it comes from."""
-    return len(getattr(it, "result", None) or getattr(it, "input", None) or b"")
 
 
 _TWO_EVENTS = (records.ActivityTaskCompleted, records.ActivityTaskFailed)

@@ -32,12 +32,16 @@ from perdure.worker.interrupts import raise_in, settle
 from perdure.worker.lines import author_line
 from perdure.worker.notes import notes_in
 from perdure.worker.replay import Replayer
+from perdure.worker.workflow_side import size_of
 from perdure.workflow import Definition, NonDeterminism
 
 CACHED_MAX = 10_000  # Of a small workflow one takes about 6 kB.
 CHUNK = 500
 # So few can't be too large together.
 FEW_STEPS = limits.WORKFLOW_RESULT_BYTES_MAX // (PAYLOAD_MAX + 1)
+# With so much in its steps a task reports before it has taken all its events: how many came
+# together is chance, and must not make too much of what the code asks for piece by piece.
+ENOUGH_BYTES = limits.WORKFLOW_RESULT_BYTES_MAX // 2
 
 
 class Blocked(BaseException):
@@ -281,6 +285,7 @@ class Stage:
             if events is None:
                 return Missing(task.consumed)
             replayer = cached
+            replayer.knows(task.commands)
             self._cache.move_to_end(task.workflow_id)
         else:
             self._drop(task.workflow_id)
@@ -288,11 +293,12 @@ class Stage:
                 return Missing(0)
             replayer = self._cache[task.workflow_id] = Replayer(definition, task.workflow_id)
             replayer.learn(notes_in(events), task.consumed)
-        for start in range(0, len(events), CHUNK):
-            self.turns += 1
-            replayer.feed([decode_event(raw) for raw in events[start : start + CHUNK]])
+            if not replayer.known.patches:
+                replayer.knows(task.commands)
+        is_whole = self._feed(replayer, events, task.consumed)
         steps = replayer.take_steps()
-        if replayer.matched != task.commands:
+        # What history has of the last task may lie behind what this one leaves for the next.
+        if is_whole and replayer.matched != task.commands:
             expected, got = f"{task.commands} commands", f"{replayer.matched}"
             message = f"the code does not agree with history: expected {expected}, got {got}"
             raise NonDeterminism(message, expected=expected, got=got)
@@ -314,6 +320,17 @@ class Stage:
             self._drop(next(iter(self._cache)))
         return result
 
+    def _feed(self, replayer: Replayer, events: Sequence[msgspec.Raw], consumed: int) -> bool:
+        """Have the code take these events; False: it asks for enough before it has taken all."""
+        for start in range(0, len(events), CHUNK):
+            self.turns += 1
+            for raw in events[start : start + CHUNK]:
+                is_enough = replayer.fresh_bytes > ENOUGH_BYTES and replayer.consumed > consumed
+                if is_enough and not replayer.is_finished:  # An end takes the rest along.
+                    return False
+                replayer.feed((decode_event(raw),))
+        return True
+
     def _drop(self, workflow_id: str) -> None:
         replayer = self._cache.pop(workflow_id, None)
         if replayer is None:
@@ -329,7 +346,7 @@ class Stage:
 def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWorkflowTask | None:
     if len(steps) <= FEW_STEPS:
         return None
-    size = sum(len(payload) for step in steps if (payload := _payload(step)) is not None)
+    size = sum(map(size_of, steps))
     if size <= limits.WORKFLOW_RESULT_BYTES_MAX:
         return None
     message = (
@@ -337,7 +354,3 @@ def _too_large(work: Work, steps: tuple[commands.Step, ...]) -> commands.FailWor
         f"{limits.WORKFLOW_RESULT_BYTES_MAX} bytes: start less at a time"
     )
     return work.fails("error", engine_failure(PAYLOAD_TOO_LARGE, message))
-
-
-def _payload(step: commands.Step) -> Payload | None:
-    return getattr(step, "input", None) or getattr(step, "result", None)

@@ -41,7 +41,8 @@ Issued = tuple[commands.Step, CodeType | None, int]
 class WorkflowSide:
     """Everything of one workflow in memory but how history is taken in; `loop` runs its code.
 
-    `consumed` is the last event taken, `commands` how many commands the code issued in all.
+    `consumed` is the last event taken, `commands` how many commands the code issued in all, and
+    `fresh_bytes` what those of them carry that history does not have, once it was said which.
     """
 
     def __init__(self, definition: workflow.Definition, workflow_id: str) -> None:
@@ -51,6 +52,8 @@ class WorkflowSide:
         self.task_queue = ""
         self.consumed = 0
         self.commands = 0
+        self.fresh_bytes = 0
+        self._recorded = sys.maxsize
         self._issued: deque[Issued] = deque()
         self._handles: dict[str, tuple[workflow.ActivityHandle[Any], Callable[..., Any] | None]]
         self._handles = {}
@@ -76,6 +79,8 @@ class WorkflowSide:
             self.violate(f"{self.loop.read_only} may schedule nothing")
         self._issued.append((step, code, at))
         self.commands += 1
+        if self.commands > self._recorded:
+            self.fresh_bytes += size_of(step)
 
     def issue_here(self, step: commands.Step) -> None:
         """Add a command of the line of the author's code that runs now."""
@@ -275,3 +280,8 @@ class WorkflowSide:
     def cancel_timer(self, timer_id: int) -> None:
         """Issue the command that cancels a timer."""
         self.issue_here(commands.CancelTimer(timer_id))
+
+
+def size_of(it: records.Record | commands.Step) -> int:
+    """The bytes of its payload: of an event as much as of the command that it comes from."""
+    return len(getattr(it, "result", None) or getattr(it, "input", None) or b"")

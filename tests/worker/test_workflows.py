@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 
+import msgspec
 import pytest
 
 from perdure import activity, values, workflow
@@ -22,10 +24,11 @@ from perdure.core.records import (
     ActivityOptions,
     ActivityTaskCompleted,
     ActivityTaskScheduled,
+    MarkerRecorded,
     WorkflowStarted,
 )
 from perdure.policy import RetryPolicy
-from perdure.worker import replays
+from perdure.worker import replays, stage
 
 PATIENCE_S = 10
 release = threading.Event()
@@ -67,6 +70,21 @@ async def much() -> None:
     await workflow.sleep_ms(1_000)
 
 
+@workflow.define
+async def pairs(n: int) -> int:
+    async def pair(i: int) -> int:
+        x = await workflow.execute_activity(double, i, activity_id=f"{i}-first")
+        return await workflow.execute_activity(double, x, activity_id=f"{i}-second")
+
+    return sum(await asyncio.gather(*map(pair, range(n))))
+
+
+@workflow.define
+async def patched_pairs(n: int) -> int:
+    workflow.patched("faster")
+    return await pairs(n)
+
+
 class Unheard(BaseException):
     pass
 
@@ -76,7 +94,7 @@ async def raises(kind: str) -> None:
     raise {"Unheard": Unheard, "GeneratorExit": GeneratorExit}[kind]("no Exception")
 
 
-ALL = (twice, spins, spins_and_catches, much, raises)
+ALL = (twice, spins, spins_and_catches, much, pairs, patched_pairs, raises)
 
 
 def started(x: int | str | None = 1) -> WorkflowStarted:
@@ -249,6 +267,59 @@ def test_a_result_over_the_limit_is_refused_in_the_worker(node, workflow_task):
     command = node.command(FailWorkflowTask, Done())
     assert (command.reason, command.failure.type) == ("error", "PayloadTooLarge")
     assert str(limits.WORKFLOW_RESULT_BYTES_MAX) in command.failure.message
+
+
+# Three came in together; history has them before what the first of them made the code ask for.
+THREE = [completed(6 + 2 * i, f"{i}-first", 2 * i) for i in range(3)]
+BEGUN = [started(3), *(scheduled(2 + i, f"{i}-first") for i in range(3))]
+
+
+def test_what_comes_together_is_not_too_much_for_one_task_but_left_for_the_next(
+    node, workflow_task, monkeypatch
+):
+    monkeypatch.setattr(stage, "ENOUGH_BYTES", 0)
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "pairs", started(3)))
+    node.command(CompleteWorkflowTask, Done())
+    node.say(workflow_task("w", "pairs", *BEGUN[1:], *THREE, consumed=1, commands=3))
+    one = node.command(CompleteWorkflowTask, Done())
+    assert (one.consumed, activity_ids(one)) == (6, ["0-second"])
+    node.say(
+        workflow_task("w", "pairs", *THREE[1:], scheduled(11, "0-second"), consumed=6, commands=4)
+    )
+    two = node.command(CompleteWorkflowTask, Done())
+    assert (two.consumed, activity_ids(two)) == (8, ["1-second"])
+    assert not any(isinstance(m, links.Fetch) for m in node.all)
+
+
+def test_what_was_left_is_not_asked_for_again_by_a_worker_that_begins_anew(
+    node, workflow_task, page, monkeypatch
+):
+    monkeypatch.setattr(stage, "ENOUGH_BYTES", 0)
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "pairs", consumed=6, commands=4, last_event_id=11, fetch=True))
+    fetch = node.next(links.Fetch)
+    node.say(page(fetch.n, *BEGUN, *THREE, scheduled(11, "0-second"), complete=True))
+    command = node.command(CompleteWorkflowTask, Done())
+    assert (command.consumed_from, command.commands_from, command.consumed) == (6, 4, 8)
+    assert activity_ids(command) == ["1-second"]
+
+
+def test_a_history_with_patches_is_replayed_whole_whatever_was_left(
+    node, workflow_task, page, monkeypatch
+):
+    """The code may be without the patch by now, so that its commands alone can't be counted."""
+    monkeypatch.setattr(stage, "ENOUGH_BYTES", 0)
+    node.worker(workflows=ALL)
+    node.say(
+        workflow_task("w", "patched_pairs", consumed=7, commands=5, last_event_id=12, fetch=True)
+    )
+    fetch = node.next(links.Fetch)
+    later = [msgspec.structs.replace(it, event_id=it.event_id + 1) for it in (*BEGUN[1:], *THREE)]
+    patch = MarkerRecorded(2, 1_000, "patch", "faster", None)
+    node.say(page(fetch.n, BEGUN[0], patch, *later, scheduled(12, "0-second"), complete=True))
+    command = node.command(CompleteWorkflowTask, Done())
+    assert (command.consumed, activity_ids(command)) == (12, ["1-second", "2-second"])
 
 
 @pytest.mark.parametrize("kind", ["Unheard", "GeneratorExit"])
