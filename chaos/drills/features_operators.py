@@ -18,6 +18,8 @@ from perdure.errors import FailedPrecondition
 EVERY_MS = 1_000
 CATCH_UP = 1_000
 RUNS_MAX = 1_000
+# History's clock is the machine's as of its start: by so much the two may have drifted apart.
+SKEW_MS = 100
 WHOLE, PAUSED = "bells", "chimes"
 RELOADED = ("--workers", "scheduler", "history", "gateway", "outbox", "lease_keeper", "dlq")
 
@@ -35,8 +37,8 @@ class Doorkeeper(Person):
         client = self.client
         self.insist(lambda: client.pause_activity_type(GATED, "full", request_id=request))
         [gate] = [it for it in self.insist(client.list_pauses) if it.name == GATED]
-        self.rest(self.dice.uniform(0.1, 0.8))
-        self.fair.gates.append(Pause(gate.since_ms, wall_ms()))
+        self.rest(self.dice.uniform(0.2, 0.9))
+        self.fair.gates.append(Pause(gate.since_ms, wall_ms() - SKEW_MS))
         self.insist(lambda: client.resume_activity_type(GATED, request_id=f"{request}-over"))
         self.fair.did["pauses of an activity type"] += 1
 
@@ -82,7 +84,7 @@ class Ringer(Person):
         until_ms = wall_ms()
         over = f"{request}-over"
         self.insist(lambda: client.resume_schedule(PAUSED, "", request_id=over))
-        self.fair.hushes.append(Pause(since_ms, until_ms))
+        self.fair.hushes.append(Pause(since_ms + SKEW_MS, until_ms - SKEW_MS))
         self.fair.did["pauses of a schedule"] += 1
 
     def _finish(self) -> None:

@@ -83,6 +83,13 @@ def swarm(seed: int, length_ms: int) -> Plan:
     return Plan(rates, tuple(_cuts(dice, length_ms)))
 
 
+def thorough(seed: int, length_ms: int) -> Plan:
+    """A plan in which everything happens on every route, for what a swarm did too little of."""
+    dice = random.Random(seed)
+    rates = Rates(drop=0.05, double=0.1, delay=0.1, reorder=0.1, swallow=0.3)
+    return Plan(dict.fromkeys(ROUTES, rates), tuple(_cuts(dice, length_ms)))
+
+
 def _cuts(dice: random.Random, length_ms: int) -> Iterator[Cut]:
     """Every second or so a link is cut, one way or both, or flaps for a while."""
     at_ms = dice.randint(500, 1_500)

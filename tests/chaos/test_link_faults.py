@@ -14,6 +14,7 @@ from chaos.faults.link_faults import (
     Plan,
     Rates,
     swarm,
+    thorough,
 )
 
 ROUTE = "worker>gateway"
@@ -121,3 +122,10 @@ def test_over_a_few_seeds_every_kind_of_fault_is_planned_on_every_route(kind):
         else:
             assert any(getattr(plan.rates[route], kind) > 0 for plan in plans)
             assert any(getattr(plan.rates[route], kind) == 0 for plan in plans)
+
+
+def test_a_thorough_plan_leaves_out_no_kind_on_any_route():
+    plan = thorough(1, 6_000)
+    assert set(plan.rates) == set(ROUTES)
+    assert all(getattr(rates, kind) > 0 for rates in plan.rates.values() for kind in KINDS[:-1])
+    assert plan.cuts
