@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perdure.cli import output
 from perdure.cli.options import TIMEOUT_S_DEFAULT, AsJson, Endpoint, Timeout, connected
 
+if TYPE_CHECKING:
+    from perdure.client import Client
+
+FOLLOW_MS = 5_000
+RETRY_PAUSE_S = 0.2
 EPILOG = (
     "\b\nExamples:\n  perdure events --follow --after now\n"
     "  perdure events --kind ActivityDeadLettered --json"
@@ -44,15 +51,51 @@ def events(
     """Print what has happened on the node, one event a line, each with an id to go on after.
 
     With --json an object a line. Each event comes at least once; a command that was interrupted
-    goes on with --after and the last id that it printed.
+    goes on with --after and the last id that it printed. With --follow it waits for a node that
+    went away, for as long as it takes, and misses nothing.
     """
     with connected(endpoint, timeout) as client:
-        for event in client.events(after, kind, workflow, follow=follow):
+        for event in _events(client, after, kind, workflow, follow=follow):
             plain = output.plain(event)
             if as_json:
                 output.emit(plain)
             else:
                 output.say(line(plain))
+
+
+def _events(
+    client: Client,
+    after: str | None,
+    kinds: list[str] | None,
+    workflow_id: str | None,
+    *,
+    follow: bool,
+) -> Iterator[Any]:
+    """As client.events; but one that follows waits for a node that went away, however long."""
+    from perdure import errors
+
+    wait_ms = FOLLOW_MS if follow else 0
+    if after == "now":
+        after = client.read_events(after).next
+    has_heard = is_away = False
+    while True:
+        try:
+            page = client.read_events(after, kinds=kinds, workflow_id=workflow_id, wait_ms=wait_ms)
+        except errors.Unavailable:
+            if not (follow and has_heard):
+                raise  # There may never have been one.
+            if not is_away:
+                output.note("no node answers: waiting for it")
+            is_away = True
+            time.sleep(RETRY_PAUSE_S)
+            continue
+        if is_away:
+            output.note("the node answers again")
+        has_heard, is_away = True, False
+        yield from page.events
+        if page.next == after and not follow:
+            return
+        after = page.next
 
 
 def line(event: dict[str, Any]) -> str:
