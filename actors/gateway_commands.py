@@ -83,7 +83,10 @@ def too_late(args: wire.GetResult | wire.UpdateWorkflow, wait_ms: int) -> errors
     """What was waited for has not happened in time."""
     what = f"workflow {args.workflow_id!r} has not ended"
     if isinstance(args, wire.UpdateWorkflow):
-        what = f"the update {args.name!r} of workflow {args.workflow_id!r} is not done"
+        what = (
+            f"the update {args.name!r} of workflow {args.workflow_id!r} (request_id"
+            f" {args.request_id!r}: ask again with it) is not done"
+        )
     return errors.DeadlineExceeded(f"{what} within {wait_ms} ms")
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure import flow_commands, schedule_commanding, values, wire
 from perdure.core.commands import (
     NOT_TAKEN,
+    STARTED,
     AnyAnswer,
     AnyCommand,
     CancelWorkflow,
@@ -39,9 +42,13 @@ def _about_schedules(form: wire.Form, args: wire.Args) -> AnyCommand:
 
 
 def signalled(answer: AnyAnswer) -> dict[str, Any]:
-    """The `ok` of a signal: `taken` is false where the code, as it stands, has nothing for it."""
-    is_known = isinstance(answer, Done) and answer.state == NOT_TAKEN
-    return {"taken": False} if is_known else {}
+    """The `ok` of a signal: `taken` is false where the code, as it stands, has nothing for it,
+    `started` true where the workflow was started with it.
+    """
+    state = answer.state if isinstance(answer, Done) else ""
+    if state == STARTED:
+        return {"started": True}
+    return {"taken": False} if state == NOT_TAKEN else {}
 
 
 def update_error(args: wire.UpdateWorkflow, end: Updated) -> UpdateFailed:
@@ -53,21 +60,40 @@ def update_error(args: wire.UpdateWorkflow, end: Updated) -> UpdateFailed:
     return UpdateRejected(text, why) if end.rejected else UpdateFailed(text, why)
 
 
-def _start(form: wire.Form, args: wire.StartWorkflow) -> AnyCommand:
-    payload = form.payload(args.input, "input")
+def _start(form: wire.Form, args: wire.StartWorkflow) -> StartWorkflow:
+    return _starting(form, args, args.workflow_id, args.request_id, "input")
+
+
+def _starting(
+    form: wire.Form,
+    args: wire.StartWorkflow | wire.StartFirst,
+    workflow_id: str,
+    request_id: str | None,
+    field: str,
+) -> StartWorkflow:
+    payload = form.payload(args.input, field)
     terms = _terms(args.options)
     said = [args.type, args.task_queue]
     if terms is not None:
         said += [str(terms.delay_ms), str(terms.timeout_ms), repr(terms.attributes)]
     return StartWorkflow(
-        args.workflow_id,
+        workflow_id,
         args.type,
         args.task_queue,
         payload,
-        args.request_id,
+        request_id,
         values.digest(payload, *said),
         terms,
     )
+
+
+def _first(
+    form: wire.Form, args: wire.SignalWorkflow | wire.UpdateWorkflow
+) -> StartWorkflow | None:
+    """How the workflow is started, where there is none to take the message."""
+    if args.start is None:
+        return None
+    return _starting(form, args.start, args.workflow_id, args.request_id, "start.input")
 
 
 def _terms(options: wire.StartOptions | None) -> StartTerms | None:
@@ -84,7 +110,11 @@ def _terms(options: wire.StartOptions | None) -> StartTerms | None:
 
 def _signal(form: wire.Form, args: wire.SignalWorkflow) -> AnyCommand:
     payload = form.payload(args.input, "input")
-    return SignalWorkflow(args.workflow_id, args.name, payload, args.request_id)
+    start = _first(form, args)
+    if start is not None:
+        terms = msgspec.structs.replace(start.terms or StartTerms(), signalled=True)
+        start = msgspec.structs.replace(start, terms=terms)
+    return SignalWorkflow(args.workflow_id, args.name, payload, args.request_id, start)
 
 
 def _cancel(form: wire.Form, args: wire.CancelWorkflow) -> AnyCommand:
@@ -97,7 +127,8 @@ def _terminate(form: wire.Form, args: wire.TerminateWorkflow) -> AnyCommand:
 
 def _update(form: wire.Form, args: wire.UpdateWorkflow) -> AnyCommand:
     payload = form.payload(args.input, "input")
-    return UpdateWorkflow(args.workflow_id, args.name, payload, args.request_id)
+    start = _first(form, args)
+    return UpdateWorkflow(args.workflow_id, args.name, payload, args.request_id, start=start)
 
 
 def _redrive(form: wire.Form, args: wire.RedriveDeadLetter) -> AnyCommand:

@@ -110,12 +110,26 @@ class Interactions(ABC):
         ends first, DeadlineExceeded if it is not done within `timeout_ms` (it goes on). The same
         `request_id` again is the same update, and waits for the same answer.
         """
-        raw = wire.raw_payload(values.encode_input(None, args, kwargs))
+        payload = values.encode_input(None, args, kwargs)
         chosen = request_id or new_request_id()
+        return self._updated(workflow_id, name, payload, chosen, timeout_ms)
+
+    def _updated(
+        self,
+        workflow_id: str,
+        name: str,
+        payload: bytes | None,
+        request_id: str,
+        timeout_ms: int | None,
+        start: wire.StartFirst | None = None,
+    ) -> Any:
+        """The answer to an update, waited for."""
+        raw = wire.raw_payload(payload)
         return self._waited(
-            lambda wait_ms: wire.UpdateWorkflow(workflow_id, name, chosen, raw, wait_ms),
+            lambda ms: wire.UpdateWorkflow(workflow_id, name, request_id, raw, ms, start),
             timeout_ms,
-            f"the update {name!r} of workflow {workflow_id!r} was not done",
+            f"the update {name!r} of workflow {workflow_id!r} (request_id {request_id!r}: ask again"
+            " with it) was not done",
         )["result"]
 
     def cancel_workflow(

@@ -28,7 +28,7 @@ from perdure.errors import (
     from_code,
 )
 from perdure.flow_commands import pauses_view, reset_view
-from perdure.local import Core
+from perdure.local import ROUNDS_MAX, Core
 from perdure.operations import Operations
 from perdure.store.protocol import Reader
 from perdure.waiting import Offer
@@ -167,14 +167,19 @@ class LocalClient(Operations):
         return {"result": views.value(core.query(execution, args.name, payload))}
 
     def _update(self, args: wire.UpdateWorkflow) -> Any:
-        """Workflow tasks are run for it, activities are not."""
+        """All that can run now is run until there is the answer; the clock stands still."""
+        core = self._core
         self._ask(command_of(FORM, args))
-        self._core.run_workflow_tasks()
-        end = self._core.update_ended(args.workflow_id, args.request_id)
+        end = None
+        for _ in range(ROUNDS_MAX):
+            ran = core.run_workflow_tasks()
+            end = core.update_ended(args.workflow_id, args.request_id)
+            if end is not None or not (core.run_activities() or ran):
+                break
         if end is None:
             raise DeadlineExceeded(
-                f"the update {args.name!r} of workflow {args.workflow_id!r} is not done; run the"
-                " engine, then ask again with the same request_id"
+                f"the update {args.name!r} of workflow {args.workflow_id!r} (request_id"
+                f" {args.request_id!r}: ask again with it) is not done; run the engine first"
             )
         if end.failure is not None or end.rejected:
             raise update_error(args, end)

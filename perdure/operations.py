@@ -63,6 +63,65 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         )
         return WorkflowHandle(self, workflow_id)
 
+    def signal_with_start(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        workflow_id: str,
+        signal: str,
+        signal_args: Sequence[Any] = (),
+        request_id: str | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Attribute] | None = None,
+        **kwargs: Any,
+    ) -> WorkflowHandle:
+        """Hand a workflow the signal `signal`, and start it first where there is none of this id.
+
+        Both in one step: no other sees one without the other. Arguments and options are of the
+        start, as of `start_workflow`, and say nothing to a workflow that is there. AlreadyExists if
+        that is of another type, FailedPrecondition if it has ended. Asked again with the same
+        `request_id`, neither is done twice.
+        """
+        options = start_options(start_delay_ms, timeout_ms, search_attributes)
+        first = start_args(workflow, args, kwargs, workflow_id, request_id, task_queue, options)
+        raw = wire.raw_payload(_arguments("signal_args", signal_args))
+        chosen = first.request_id
+        self._call(wire.SignalWorkflow(workflow_id, signal, raw, chosen, _where_none(first)))
+        return WorkflowHandle(self, workflow_id)
+
+    def update_with_start(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        workflow_id: str,
+        update: str,
+        update_args: Sequence[Any] = (),
+        request_id: str | None = None,
+        answer_timeout_ms: int | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Attribute] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """What a workflow answers to the update `update`, started first where there is none.
+
+        As `signal_with_start`, but that the answer is waited for, `answer_timeout_ms` at most, as
+        by `update_workflow`.
+        """
+        options = start_options(start_delay_ms, timeout_ms, search_attributes)
+        first = start_args(workflow, args, kwargs, workflow_id, request_id, task_queue, options)
+        return self._updated(
+            workflow_id,
+            update,
+            _arguments("update_args", update_args),
+            first.request_id or "",
+            answer_timeout_ms,
+            _where_none(first),
+        )
+
     def result(
         self, workflow_id: str, timeout_ms: int | None = None, *, run: int | None = None
     ) -> Any:
@@ -282,3 +341,15 @@ def _failure_args(failure: object) -> wire.FailureArgs:
         text = f"failure must be a perdure.failures.Failure, not a {type(failure).__name__}"
         raise InvalidArgument(text, field="failure")
     return wire.FailureArgs(**{name: getattr(failure, name) for name in Failure.__struct_fields__})
+
+
+def _arguments(field: str, args: Sequence[Any]) -> bytes | None:
+    if not isinstance(args, list | tuple):
+        text = f"{field} must be a list of arguments, not {args!r:.80}"
+        raise InvalidArgument(text, field=field)
+    return values.encode_input(None, tuple(args), {})
+
+
+def _where_none(first: wire.StartWorkflow) -> wire.StartFirst:
+    """The same start, for where there is no workflow of its id."""
+    return wire.StartFirst(first.type, first.input, first.task_queue, first.options)

@@ -23,7 +23,6 @@ from perdure.store.retention import Retention
 __all__ = ["LocalEngine", "ManualClock"]
 
 # A workflow that sleeps in a loop for ever would keep run_until_idle for ever.
-ROUNDS_MAX = 100_000
 
 
 class ManualClock:
@@ -90,12 +89,14 @@ class LocalEngine:
 
         Deadlines, of leases and of callers, are not waited for, nor are parked workflow tasks.
         """
-        for _ in range(ROUNDS_MAX):
+        for _ in range(local.ROUNDS_MAX):
             if self.run_workflow_tasks() or self.run_activities():
                 continue
             if not skip_time or not self._skip():
                 return
-        raise InvalidArgument(f"not idle after {ROUNDS_MAX} rounds: does a workflow loop for ever?")
+        raise InvalidArgument(
+            f"not idle after {local.ROUNDS_MAX} rounds: does a workflow loop for ever?"
+        )
 
     def _skip(self) -> bool:
         due_ms = self._core.next_skip_ms()

@@ -50,6 +50,7 @@ from perdure.wire_interactions import (
     QueryWorkflow,
     ReadEvents,
     SignalWorkflow,
+    StartFirst,
     TerminateWorkflow,
     UpdateWorkflow,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "Refused",
     "Request",
     "SignalWorkflow",
+    "StartFirst",
     "StartOptions",
     "StartWorkflow",
     "TerminateWorkflow",

@@ -10,18 +10,35 @@ import re
 import msgspec
 
 from perdure.errors import InvalidArgument
-from perdure.wire_args import ABSENT, Args, Count, Limit, OfWorkflow, Run
+from perdure.wire_args import ABSENT, Args, Count, Limit, OfWorkflow, Run, StartOptions
 from perdure.wire_checks import check_id, check_name, check_names, check_text
 
 EVENT_IDS = re.compile(r"(now|[0-9]{1,15}(\.[0-9]{1,15})?)").fullmatch
 
 
+class StartFirst(Args, frozen=True):
+    """How the workflow is started where there is none of its id: as StartWorkflow has it."""
+
+    type: str
+    input: msgspec.Raw = ABSENT
+    task_queue: str = "default"
+    options: StartOptions | None = None
+
+    def __post_init__(self) -> None:
+        check_name("start.type", self.type)
+        check_name("start.task_queue", self.task_queue)
+
+
 class SignalWorkflow(OfWorkflow, frozen=True):
-    """Hand a signal to the workflow's code."""
+    """Hand a signal to the workflow's code.
+
+    `start`: where there is no workflow of this id, it is started with the signal, in one commit.
+    """
 
     name: str
     input: msgspec.Raw = ABSENT
     request_id: str | None = None
+    start: StartFirst | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,12 +67,14 @@ class UpdateWorkflow(OfWorkflow, frozen=True):
     """Ask the workflow's code for a change with an answer, which is waited for `wait_ms`.
 
     `request_id` is the update's own: the same one again is the same update, with the same answer.
+    `start` as of SignalWorkflow.
     """
 
     name: str
     request_id: str
     input: msgspec.Raw = ABSENT
     wait_ms: Count | None = None
+    start: StartFirst | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

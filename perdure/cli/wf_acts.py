@@ -38,11 +38,28 @@ SomeWorkflowId = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="The workflow's id.", show_default=False)
 ]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept.")]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="ID", help="The same one again takes effect once."),
+]
+StartType = Annotated[
+    str | None,
+    typer.Option("--start", metavar="TYPE", help="Start it first, where there is none of this id."),
+]
+StartInput = Annotated[
+    str | None, typer.Option("--input", metavar="JSON", help="Its input, with --start.")
+]
+StartQueue = Annotated[
+    str | None, typer.Option("--queue", metavar="NAME", help="Its workers' queue, with --start.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
     """The commands, on `perdure wf`."""
-    app.command(epilog="\b\nExample:\n  perdure wf signal order-42 approve '[\"ann\"]'")(signal)
+    app.command(
+        epilog="\b\nExamples:\n  perdure wf signal order-42 approve '[\"ann\"]'\n"
+        "  perdure wf signal cart-7 add '[\"lamp\"]' --start cart --input '[\"c-7\"]'"
+    )(signal)
     app.command(epilog="\b\nExample:\n  perdure wf query order-42 state")(query)
     app.command(epilog="\b\nExample:\n  perdure wf update order-42 set-address '[\"Elm Street\"]'")(
         update
@@ -61,18 +78,27 @@ def signal(
     workflow_id: WorkflowId,
     name: Name,
     value: Value = None,
+    start: StartType = None,
+    input_: StartInput = None,
+    queue: StartQueue = None,
+    request_id: RequestId = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Hand a signal to a workflow's code. It is durable when this returns."""
+    """Hand a signal to a workflow's code. It is durable when this returns.
+
+    With --start the workflow is started with it, where there is none of this id.
+    """
     from perdure import wire
     from perdure.request_ids import new_request_id
 
-    args = wire.SignalWorkflow(workflow_id, name, _raw(value), new_request_id())
+    first, chosen = _first(start, input_, queue), request_id or new_request_id()
+    args = wire.SignalWorkflow(workflow_id, name, _raw(value), chosen, first)
     with connected(endpoint, timeout) as client:
         answer = ask(client, args)
-    _said("signalled", workflow_id, as_json)
+    started = bool(answer and answer.get("started"))
+    _said("started and signalled" if started else "signalled", workflow_id, as_json)
     if answer and answer.get("taken") is False:
         output.note(
             f"its code, as it stands, takes no signal {name!r}: it waits until there is a handler "
@@ -106,23 +132,26 @@ def update(
     workflow_id: WorkflowId,
     name: Name,
     value: Value = None,
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="The same one again is the same update."),
-    ] = None,
+    start: StartType = None,
+    input_: StartInput = None,
+    queue: StartQueue = None,
+    request_id: RequestId = None,
     as_json: AsJson = False,
     endpoint: Endpoint = None,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Ask a workflow's code for a change, and print its answer. Exit code 1: it was rejected, or
     failed; 6: it is not done in --timeout.
+
+    With --start the workflow is started with it, where there is none of this id.
     """
     from perdure import wire
     from perdure.request_ids import new_request_id
 
     wait_ms = int(timeout * 1_000)
     chosen = request_id or new_request_id()
-    args = wire.UpdateWorkflow(workflow_id, name, chosen, _raw(value), wait_ms)
+    first = _first(start, input_, queue)
+    args = wire.UpdateWorkflow(workflow_id, name, chosen, _raw(value), wait_ms, first)
     with connected(endpoint, timeout) as client:
         found = _one(client, args, wait_ms)["result"]
     if as_json:
@@ -283,6 +312,17 @@ def _raw(value: str | None) -> msgspec.Raw:
     if value is None:
         return wire.ABSENT
     return wire.raw_payload(encode(json_option(value, "JSON")))
+
+
+def _first(type_: str | None, input_: str | None, queue: str | None) -> wire.StartFirst | None:
+    """How the workflow is started, where there is none to hear it."""
+    from perdure import wire
+
+    if type_ is None:
+        if input_ is not None or queue is not None:
+            raise typer.BadParameter("--input and --queue are of a start: give --start TYPE, too")
+        return None
+    return wire.StartFirst(type_, _raw(input_), queue or "default")
 
 
 def _said(word: str, workflow_id: str, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from perdure.core.interactions import ResetWorkflow as ResetWorkflow
 from perdure.core.interactions import RetryNow as RetryNow
 from perdure.core.interactions import SetGate as SetGate
 from perdure.core.interactions import SignalWorkflow as SignalWorkflow
+from perdure.core.interactions import StartWorkflow as StartWorkflow
 from perdure.core.interactions import TerminateWorkflow as TerminateWorkflow
 from perdure.core.interactions import TimeOutWorkflow as TimeOutWorkflow
 from perdure.core.interactions import UpdateWorkflow as UpdateWorkflow
@@ -33,7 +34,6 @@ from perdure.core.schedule_commands import (
     PutSchedule,
     TriggerSchedule,
 )
-from perdure.core.start import StartTerms
 from perdure.core.steps import CancelActivity as CancelActivity
 from perdure.core.steps import CancelChild as CancelChild
 from perdure.core.steps import CancelExternal as CancelExternal
@@ -54,21 +54,6 @@ from perdure.failures import Failure
 
 
 # --- from clients -----------------------------------------------------------
-class StartWorkflow(Command, frozen=True, tag=1):
-    """Sent by the gateway for a client.
-
-    `digest` is of type, queue and input, whatever their encoding.
-    """
-
-    workflow_id: str
-    workflow_type: str
-    task_queue: str
-    input: Payload | None
-    request_id: str | None
-    digest: bytes
-    terms: StartTerms | None = None
-
-
 class RedriveDeadLetter(Command, frozen=True, tag=2):
     """Sent by the gateway for an operator: once more; with another `input`, if `has_input`."""
 
@@ -288,6 +273,7 @@ AnyCommand = (
 
 STEP_DROPPED = "StepDropped"
 NOT_TAKEN = "NotTaken"
+STARTED = "Started"
 
 
 # --- answers ----------------------------------------------------------------
@@ -296,7 +282,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
 
     `state`: of the activity after a failure (Retrying, DeadLettered, Dropped); STEP_DROPPED where
     the result counts and what the workflow would have done then does not; NOT_TAKEN of a signal
-    that the workflow's code, as it stands, has nothing for; else empty.
+    that the workflow's code, as it stands, has nothing for, STARTED of a message with which it was
+    started; else empty.
     """
 
     state: str = ""

@@ -22,6 +22,7 @@ from perdure.core.commands import (
     ResetWorkflow,
     RetryNow,
     SignalWorkflow,
+    StartWorkflow,
     TerminateWorkflow,
     TimeOutWorkflow,
     UpdateWorkflow,
@@ -140,7 +141,7 @@ def signal(execution: Execution, command: SignalWorkflow, facts: Facts) -> Decis
     known = _again(command, SignalReceived, facts)
     if known is not None:
         return known
-    refusal = _closed_or_full(execution, facts)
+    refusal = _is_another(execution, command.start) or _closed_or_full(execution, command, facts)
     if refusal is not None:
         return refusal
     record = SignalReceived(
@@ -169,7 +170,7 @@ def update(execution: Execution, command: UpdateWorkflow, facts: Facts) -> Decis
     known = facts.requested_event(scoped(UpdateReceived, command.update_id))
     if known is not None and not command.handed_on:
         return _same(command, known, command.update_id)
-    refusal = _closed_or_full(execution, facts)
+    refusal = _is_another(execution, command.start) or _closed_or_full(execution, command, facts)
     if refusal is not None:
         return refusal
     open_updates = 0 if execution.more is None else len(execution.more.updates)
@@ -186,10 +187,22 @@ def update(execution: Execution, command: UpdateWorkflow, facts: Facts) -> Decis
     return Decision((record,), Done())
 
 
-def _closed_or_full(execution: Execution, facts: Facts) -> Decision | None:
+def _is_another(execution: Execution, start: StartWorkflow | None) -> Decision | None:
+    """The refusal of a message to what is not the workflow that it would start, or None."""
+    if start is None or start.workflow_type == execution.workflow_type:
+        return None
+    text = f"workflow_id {start.workflow_id!r} is taken, by a {execution.workflow_type}"
+    return refuse("ALREADY_EXISTS", text)
+
+
+def _closed_or_full(
+    execution: Execution, command: SignalWorkflow | UpdateWorkflow, facts: Facts
+) -> Decision | None:
     """The refusal of a message that the workflow can't take, or None."""
     if not execution.is_open:
         return _closed(execution)
+    if command.start is not None and execution.last_event_id == 1:
+        return None  # It has only just begun, for this very message.
     bounds = facts.bounds
     more = execution.more
     if more is not None and more.unread >= bounds.pending_signals:

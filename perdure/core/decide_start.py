@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from perdure.core.commands import (
+    STARTED,
+    AnyAnswer,
     ChildEnded,
+    Command,
     ContinueAsNew,
+    Done,
     Refusal,
+    SignalWorkflow,
     StartChild,
     StartWorkflow,
+    UpdateWorkflow,
 )
 from perdure.core.facts import Facts
 from perdure.core.ids import execution_id, of_execution
@@ -20,6 +26,7 @@ from perdure.core.start import Attribute, Parent, StartTerms
 from perdure.core.state import Execution, Status
 from perdure.failures import engine_failure
 
+MESSAGES = (SignalWorkflow, UpdateWorkflow)
 CHILD_ID_TAKEN = "ChildIdTaken"
 CHILD_NOT_STARTED = "ChildNotStarted"
 
@@ -51,6 +58,27 @@ def because(otherwise: ChildEnded, refusal: Refusal) -> ChildEnded:
     """`otherwise` with history's own words for why."""
     kind = CHILD_ID_TAKEN if refusal.code == "ALREADY_EXISTS" else CHILD_NOT_STARTED
     return msgspec.structs.replace(otherwise, failure=engine_failure(kind, refusal.message))
+
+
+def with_start(
+    judge: Callable[[str, Command], AnyAnswer],
+    execution: Callable[[str], Execution | None],
+    workflow_id: str,
+    command: SignalWorkflow | UpdateWorkflow,
+) -> AnyAnswer:
+    """The answer to a message for `workflow_id` that has a start: judged first, where there is
+    nothing of its id.
+    """
+    start = command.start
+    assert start is not None
+    if execution(start.workflow_id) is None:
+        answer = judge(start.workflow_id, start)
+        if isinstance(answer, Refusal):
+            return answer
+    answer = judge(workflow_id, command)
+    first = execution(start.workflow_id)
+    is_its = first is not None and first.request_id == start.request_id
+    return Done(STARTED) if isinstance(answer, Done) and is_its else answer
 
 
 def next_run(

@@ -9,17 +9,37 @@ from __future__ import annotations
 
 from perdure.core.command_base import Command
 from perdure.core.record_base import Payload
+from perdure.core.start import StartTerms
 from perdure.failures import Failure
 
 
 # --- from clients -------------------------------------------------------------
+class StartWorkflow(Command, frozen=True, tag=1):
+    """Sent by the gateway for a client.
+
+    `digest` is of type, queue and input, whatever their encoding.
+    """
+
+    workflow_id: str
+    workflow_type: str
+    task_queue: str
+    input: Payload | None
+    request_id: str | None
+    digest: bytes
+    terms: StartTerms | None = None
+
+
 class SignalWorkflow(Command, frozen=True, tag=17):
-    """Sent by the gateway for a client: a signal for the workflow's code."""
+    """Sent by the gateway for a client: a signal for the workflow's code.
+
+    `start`: where there is no workflow of this id, it is started in the same commit.
+    """
 
     workflow_id: str
     name: str
     input: Payload | None
     request_id: str | None = None
+    start: StartWorkflow | None = None
 
 
 class CancelWorkflow(Command, frozen=True, tag=18):
@@ -50,6 +70,7 @@ class UpdateWorkflow(Command, frozen=True, tag=20):
     """Sent by the gateway for a client: an update for the workflow's code, by an id of its own.
 
     `handed_on`: follows from a run's end; it is that run's, which the next one does in its place.
+    `start` as of SignalWorkflow.
     """
 
     workflow_id: str
@@ -57,6 +78,7 @@ class UpdateWorkflow(Command, frozen=True, tag=20):
     input: Payload | None
     update_id: str
     handed_on: bool = False
+    start: StartWorkflow | None = None
 
 
 class RetryNow(Command, frozen=True, tag=21):

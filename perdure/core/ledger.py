@@ -33,6 +33,7 @@ from perdure.core.commands import (
 from perdure.core.decide import decide
 from perdure.core.decide_activity import WAITING, became, foresees, waits
 from perdure.core.decide_interactions import BY_ID
+from perdure.core.decide_start import MESSAGES, with_start
 from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
 from perdure.core.facts import Decision, Facts, Jitter
@@ -199,6 +200,9 @@ class Ledger:
                 if problem is self._unread:
                     raise
                 return self._set_aside(draft, command)
+        if isinstance(command, MESSAGES) and command.start is not None:
+            judge = partial(self._judge_as, draft, address=None, now_ms=now_ms)
+            return with_start(judge, self.execution, workflow_id, command)
         if type(command) is CompleteActivity and command.following is not None:
             return self._judge_both(draft, workflow_id, command, address, now_ms)
         return self._judge_as(draft, workflow_id, command, address, now_ms)

@@ -34,3 +34,5 @@ class StartTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_started_ms: Count = 0
     # Signals that came to the run before and were not taken yet: (name, input).
     signals: tuple[tuple[str, Payload | None], ...] = ()
+    # The signal that it was started with follows: its code begins with that.
+    signalled: bool = False

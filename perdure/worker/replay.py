@@ -198,7 +198,8 @@ class Replayer(WorkflowSide):
             for name, payload in event.terms.signals:
                 self.messages.signalled(name, payload)
         self._main_task = self.loop.start(self._main(event.input), self.definition.name)
-        self._wake(event.at_ms)
+        if event.terms is None or not event.terms.signalled:
+            self._wake(event.at_ms)
 
     async def _main(self, payload: records.Payload | None) -> None:
         try:

@@ -8,6 +8,7 @@ import pytest
 from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.bounds import Bounds
+from perdure.core.ids import execution_id
 from perdure.core.records import decode_event
 from perdure.core.state import Status
 from tests.core.ledger_rig import BOOM, Rig
@@ -106,6 +107,59 @@ def test_a_workflow_asks_another_to_end_in_the_commit_of_its_step(rig: Rig) -> N
     rig.ask(rig.step(c.CancelExternal("other", "again")))
     assert [type(one) for one in rig.records()][1:] == [r.ExternalCancelRequested]
     assert rig.records()[1].code == ""
+
+
+# --- with a start -----------------------------------------------------------------
+def with_start(workflow_id: str = "new", request_id: str | None = "r1", kind: str = "T"):
+    start = c.StartWorkflow(workflow_id, kind, "default", b"m\x07", request_id, b"d")
+    return c.SignalWorkflow(workflow_id, "s", None, request_id, start)
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_message_starts_the_workflow_that_is_not_there_once_and_in_its_commit(rig, reopened):
+    assert rig.ask(with_start()) == c.Done(c.STARTED)
+    assert [type(one) for one in rig.records()] == [r.WorkflowStarted, r.SignalReceived]
+    if reopened:
+        rig.open()
+    assert rig.ask(with_start()) == c.Done(c.STARTED)  # As the first time.
+    assert rig.ask(with_start(request_id="r2")) == c.Done()
+    execution = rig.execution("new")
+    assert (execution.last_event_id, execution.more.signals) == (3, 2)
+
+
+def test_an_update_starts_the_workflow_that_is_not_there(rig: Rig) -> None:
+    start = c.StartWorkflow("new", "T", "default", None, "u1", b"d")
+    ask = c.UpdateWorkflow("new", "raise", None, "u1", start=start)
+    assert rig.ask(ask, ask) == [c.Done(c.STARTED)] * 2
+    assert list(rig.execution("new").more.updates) == ["u1"]
+
+
+def test_what_could_not_be_started_is_not_signalled(rig: Rig) -> None:
+    rig.ledger.full = "the disk is nearly full"
+    assert rig.ask(with_start()).code == "RESOURCE_EXHAUSTED"
+    assert rig.ledger.execution("new") is None
+    # The workflow that is there takes it.
+    assert rig.ask(with_start("w")) == c.Done()
+
+
+def test_what_has_only_begun_takes_its_first_message_whatever_the_limits() -> None:
+    rig = Rig(bounds=Bounds(pending_signals=0))
+    assert rig.ask(with_start()) == c.Done(c.STARTED)
+    assert rig.ask(with_start(request_id="r2")).code == "RESOURCE_EXHAUSTED"
+
+
+def test_a_workflow_of_another_type_or_that_has_ended_takes_no_message_of_a_start(rig) -> None:
+    answer = rig.ask(with_start("w", kind="Other"))
+    assert answer == c.Refusal("ALREADY_EXISTS", "workflow_id 'w' is taken, by a T")
+    rig.ask(rig.step(c.CompleteWorkflow(None)))
+    assert rig.ask(with_start("w")).code == "FAILED_PRECONDITION"
+
+
+def test_a_message_with_a_start_reaches_the_newest_run(rig: Rig) -> None:
+    rig.ask(with_start())
+    rig.ask(rig.step(c.ContinueAsNew("T", "default", None), workflow_id="new"))
+    assert rig.ask(with_start(request_id="r2")) == c.Done()
+    assert rig.execution(execution_id("new", 2)).more.signals == 1
 
 
 # --- what the code makes of signals ----------------------------------------------

@@ -74,6 +74,25 @@ def test_a_workflow_is_talked_to_from_program_and_command_line(client, perdure):
     assert perdure("wf", "signal", "o1", "add")[0] == 6
 
 
+def test_a_message_starts_the_workflow_that_is_not_there(client, perdure):
+    start = ("--start", "order")
+    first, again = (perdure("wf", "signal", "s1", "add", "3", *start) for _ in range(2))
+    assert first[:2] == (0, "started and signalled: s1\n")
+    assert again[:2] == (0, "signalled: s1\n")
+    assert perdure("wf", "query", "s1", "count")[1] == "6\n"
+    assert perdure("wf", "update", "s2", "say", '["right"]', *start)[1] == '"right"\n'
+    said = {"update": "say", "update_args": ["right"], "answer_timeout_ms": WAIT_MS}
+    assert client.update_with_start("order", workflow_id="s3", **said) == "right"
+    assert perdure("wf", "signal", "s1", "add", "3", "--input", "[]")[0] == 2
+    # A name that its code does not take, as far as that has run.
+    code, out, err = perdure("wf", "signal", "s3", "ad", "3")
+    assert (code, out) == (0, "signalled: s3\n")
+    assert "takes no signal 'ad'" in err
+    assert client.handle("s3").query("count") == 0
+    until(lambda: client.describe_workflow("s3").untaken_signals)
+    assert "signals that its code does not take: ad (1)" in perdure("wf", "describe", "s3")[1]
+
+
 def test_runs_are_followed_and_each_can_be_looked_at(client, perdure):
     assert client.start_workflow("runs", 1, 3, workflow_id="r").result(timeout_ms=WAIT_MS) == 3
     assert json.loads(perdure("wf", "describe", "r", "--json")[1])["run"] == 3

@@ -165,7 +165,7 @@ def test_what_falls_due_is_done_in_order_each_at_its_own_time():
 def test_a_workflow_that_loops_for_ever_is_reported(monkeypatch: pytest.MonkeyPatch):
     from perdure import testing
 
-    monkeypatch.setattr(testing, "ROUNDS_MAX", 50)
+    monkeypatch.setattr(testing.local, "ROUNDS_MAX", 50)
 
     @workflow.define(name="for_ever")
     async def for_ever() -> None:

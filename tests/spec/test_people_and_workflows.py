@@ -208,19 +208,34 @@ def test_an_update_whose_validator_says_no_changes_nothing(engine, client):
         handle.update("nothing")
 
 
-def test_an_update_that_takes_time_is_asked_for_again_by_its_request_id(engine, client):
+def test_an_update_that_needs_an_activity_has_its_answer_when_it_is_asked_for_once(client):
     client.start_workflow(order, workflow_id="o")
-    with pytest.raises(errors.DeadlineExceeded, match="request_id"):
-        client.update_workflow("o", "pay", 7, request_id="u1")
-    assert [it.update_id for it in client.describe_workflow("o").updates] == ["u1"]
-    engine.run_until_idle()
+    assert client.update_workflow("o", "pay", 7, request_id="u1") == "receipt-7"
     assert client.update_workflow("o", "pay", 7, request_id="u1") == "receipt-7"
     assert client.describe_workflow("o").updates == []
     kinds = [event.kind for event in client.history("o")]
     assert kinds.count("UpdateReceived") == kinds.count("UpdateEnded") == 1
 
 
-def test_an_update_that_the_workflows_end_overtakes_fails(engine, client):
+@pytest.fixture
+def by_hand() -> LocalEngine:
+    """No activity is registered: whoever tests polls."""
+    return LocalEngine([order, forever], clock=ManualClock(1_000))
+
+
+def test_an_update_that_takes_time_is_asked_for_again_by_its_request_id(by_hand):
+    client = by_hand.client
+    client.start_workflow(order, workflow_id="o")
+    with pytest.raises(errors.DeadlineExceeded, match="request_id 'u1'"):
+        client.update_workflow("o", "pay", 7, request_id="u1")
+    assert [it.update_id for it in client.describe_workflow("o").updates] == ["u1"]
+    by_hand.complete_activity_task(by_hand.poll_activity_task().token, "by hand")
+    assert client.update_workflow("o", "pay", 7, request_id="u1") == "by hand"
+    assert client.describe_workflow("o").updates == []
+
+
+def test_an_update_that_the_workflows_end_overtakes_fails(by_hand):
+    client = by_hand.client
     client.start_workflow(order, workflow_id="o")
     with pytest.raises(errors.DeadlineExceeded):
         client.update_workflow("o", "pay", 7, request_id="u1")
@@ -312,7 +327,8 @@ def test_options_that_are_no_lengths_are_refused_by_name(client, options):
 
 
 # --- lists ---------------------------------------------------------------------------
-def test_workflows_are_found_by_age_and_attempts(engine, client):
+def test_workflows_are_found_by_age_and_attempts(by_hand):
+    engine, client = by_hand, by_hand.client
     client.start_workflow(forever, workflow_id="old")
     engine.clock.advance_ms(1_000)
     client.start_workflow(forever, workflow_id="new")

@@ -53,6 +53,8 @@ NAMED = {
     "activity_id": "a",
     "schedule_id": "s",
     "name": "n",
+    "signal": "n",
+    "update": "n",
     "type": "t",
     "result": 1,
     "token": "t",
