@@ -19,7 +19,7 @@ from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, AnyCommand, ExpireLease
 from perdure.core.ids import Session
 from perdure.core.lease_keeping import LeaseKeeping
-from perdure.core.limits import HOLD_MS
+from perdure.core.limits import GRACE_MS, HOLD_MS
 from perdure.core.links import (
     GATEWAY,
     HISTORY,
@@ -63,7 +63,13 @@ class LeaseKeeper(Proposer):
     def on_open_state(self, n: int, executions: list[Execution]) -> None:
         """Begin."""
         self._mind = LeaseKeeping(
-            self.reader.key(), self.boot.node, self.propose, self._tell, self._reply, self._probe
+            self.reader.key(),
+            self.boot.node,
+            self.propose,
+            self._tell,
+            self._reply,
+            self._probe,
+            self.boot.options.get("recovery_grace_ms", GRACE_MS),
         )
         self._mind.load(executions, self.now_ms())
         self.take_kept()

@@ -19,6 +19,7 @@ from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.limits import (
     AUDIT_MS,
     AUDIT_MS_MIN,
+    GRACE_MS,
     INTEGER_MAX,
     NAME_CHARS_MAX,
     RESERVE_BYTES,
@@ -49,6 +50,7 @@ Workers = Annotated[int, msgspec.Meta(ge=0, le=WORKERS_MAX)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)]
 RetentionMs = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 AuditMs = Annotated[int, msgspec.Meta(ge=AUDIT_MS_MIN, le=INTEGER_MAX)]
+GraceMs = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 ReserveBytes = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 Bound = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 Module = Annotated[str, msgspec.Meta(min_length=1)]
@@ -57,12 +59,14 @@ Queue = Annotated[str, msgspec.Meta(pattern=rf"^[A-Za-z0-9_.-]{{1,{NAME_CHARS_MA
 
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
     """[durable]: what history does. `dlq_after_attempts` stands in where a retry policy sets no
-    limit; a closed workflow is kept for `retention_ms`, the commit log for `audit_ms`.
+    limit; a closed workflow is kept for `retention_ms`, the commit log for `audit_ms`. After a
+    restart a lease lasts at least its length, or `recovery_grace_ms` where that is shorter.
     """
 
     dlq_after_attempts: Attempts = DLQ_AFTER_ATTEMPTS_DEFAULT
     retention_ms: RetentionMs = RETENTION_MS
     audit_ms: AuditMs = AUDIT_MS
+    recovery_grace_ms: GraceMs = GRACE_MS
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure import activity, explaining, reads, values, workflow
+from perdure import activity, explaining, reads, workflow
 from perdure.core.admission import Admission
 from perdure.core.commands import (
     AnyAnswer,
@@ -36,7 +36,7 @@ from perdure.core.facts import Jitter
 from perdure.core.ids import Session, seal
 from perdure.core.lease_table import LeaseTable
 from perdure.core.ledger import Ledger
-from perdure.core.limits import FRAME_BYTES, PAGE_MAX
+from perdure.core.limits import FRAME_BYTES, GRACE_MS, PAGE_MAX
 from perdure.core.open_work import Entry, Work
 from perdure.core.records import Event, Payload, WorkflowReset, decode_body, decode_event
 from perdure.core.rules import NO_RULES, Rules
@@ -52,8 +52,8 @@ from perdure.store.memory import MemoryStore
 from perdure.store.retention import Retention
 from perdure.waiting import Offer
 from perdure.worker import guard
+from perdure.worker.calls import acall, call
 from perdure.worker.context import activity_context
-from perdure.worker.outcome import Outcome, outcome_of, outcome_of_result
 from perdure.worker.queries import ask_fresh
 from perdure.worker.replay import Replayer
 
@@ -84,6 +84,7 @@ class Core:
         dlq_after_attempts: int,
         retention: Retention = KEEP,
         rules: Rules = NO_RULES,
+        recovery_grace_ms: int = GRACE_MS,
         store: MemoryStore | None = None,
     ) -> None:
         guard.install()  # Acts on workflow code only.
@@ -94,6 +95,7 @@ class Core:
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
         self._rules = rules
+        self._grace_ms = recovery_grace_ms
         self._retention = retention
         self.store = store or MemoryStore()
         self._replayers: dict[str, Replayer] = {}
@@ -104,16 +106,14 @@ class Core:
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything but the store.
-
-        The time since the last call was downtime: what fell due in it is done late, by the next.
-        """
+        """Forget all but the store. What fell due since the last call is done late, by the next."""
         self._starts += 1
         for workflow_id in list(self._replayers):
             self._evict(workflow_id)
         now_ms = self._reached_ms = self.now_ms()
         writer = self._writer = self.store.writer()
-        opened = writer.open_epoch(f"history.local{self._starts}", now_ms, "local", now_ms)
+        name = f"history.local{self._starts}"
+        opened = writer.open_epoch(name, now_ms, "local", now_ms, self._grace_ms)
         writer.retain(self._retention)
         self.reader = self.store.reader()
         self._ledger = Ledger(
@@ -128,10 +128,13 @@ class Core:
             rules=self._rules,
             ready=writer.ready_count(),
             began_ms=now_ms,
+            recovery_grace_ms=self._grace_ms,
         )
         self._proposals: list[AnyCommand] = []
         self._runs_due: list[FireSchedule] = []
-        self._leases = LeaseTable(opened.key, self._propose, lambda *_: None)
+        self._leases = LeaseTable(
+            opened.key, self._propose, lambda *_: None, grace_ms=self._grace_ms
+        )
         self._queues = TaskQueues()
         self._admission = Admission(self._queues, self._rules)
         self._letters = DeadLetters()
@@ -408,7 +411,8 @@ class Core:
             heartbeat=heartbeat,
         )
         definition = self.activities[held.activity_type]
-        outcome = _call(definition, context, self.input_of(workflow_id, held))
+        asked = definition, context, self.input_of(workflow_id, held)
+        outcome = asyncio.run(acall(*asked)) if definition.is_async else call(*asked)
         if isinstance(outcome, Failure):
             self.ask(FailActivity(token, outcome))
         elif outcome is not None:
@@ -425,20 +429,6 @@ class Core:
 def _close_all(replayers: dict[str, Replayer]) -> None:
     while replayers:
         replayers.popitem()[1].close()
-
-
-def _call(
-    definition: activity.Definition, context: activity.ActivityContext, payload: Payload | None
-) -> Outcome:
-    try:
-        with activity.bound(context):
-            args, kwargs = values.bind_input(definition.function, payload)
-            result = definition.function(*args, **kwargs)
-            if definition.is_async:
-                result = asyncio.run(result)
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, it becomes the report
-        return outcome_of(problem)
-    return outcome_of_result(result)
 
 
 def _by_name(definitions: Sequence[Any], what: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from perdure import local
 from perdure.answers import Answer, Page
 from perdure.config import rules_of
 from perdure.core.facts import Jitter
+from perdure.core.limits import GRACE_MS
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.local_client import LocalClient
@@ -48,7 +49,8 @@ class LocalEngine:
     tasks wait to be polled). `jitter(delay_ms, u)` replaces full jitter; `seed` is of the draws;
     `dlq_after_attempts` counts for policies without `max_attempts`; a workflow that has ended is
     removed after `retention_ms` (None: never). `config` has the tables [queues] and [activities] of
-    perdure.toml, as a dictionary. Every method raises perdure.errors.
+    perdure.toml, as a dictionary; `recovery_grace_ms` is as in its [durable]. Every method raises
+    perdure.errors.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LocalEngine:
         dlq_after_attempts: int = 5,
         retention_ms: int | None = None,
         config: Mapping[str, Any] | None = None,
+        recovery_grace_ms: int = GRACE_MS,
     ) -> None:
         self.clock = clock or ManualClock(0)
         self._core = local.Core(
@@ -72,6 +75,7 @@ class LocalEngine:
             dlq_after_attempts=dlq_after_attempts,
             retention=Retention(retention_ms),
             rules=rules_of(config or {}, "config"),
+            recovery_grace_ms=_length("recovery_grace_ms", recovery_grace_ms),
         )
         self.client = LocalClient(self._core)
 
@@ -109,7 +113,7 @@ class LocalEngine:
         """Forget everything but the store, as when a node is started again.
 
         The time since the last call counts as downtime. Tasks that were polled are held elsewhere:
-        their leases live on, for min(lease, 10 000) ms at least.
+        their leases live on, for min(lease, `recovery_grace_ms`) at least.
         """
         self._core.restart()
 

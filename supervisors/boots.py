@@ -18,6 +18,15 @@ from supervisors.child_spec import ChildSpec, Kind
 from supervisors.config import NodeConfig
 from supervisors.relayed import doors
 
+_OF_HISTORY = (
+    "dlq_after_attempts",
+    "seed",
+    "retention_ms",
+    "audit_ms",
+    "recovery_grace_ms",
+    "reserve_bytes",
+)
+
 
 class Boots:
     """Makes the Boot of every start of every child of one node start."""
@@ -84,9 +93,10 @@ class Boots:
             return {"outboxes": config.outboxes, "cwd": os.path.abspath(config.cwd)}
         if spec.id == links.SCHEDULER:
             return {"quarantine_max": config.workers, "rules": msgspec.to_builtins(config.rules)}
+        if spec.id == links.LEASE_KEEPER:
+            return {"recovery_grace_ms": config.recovery_grace_ms}
         if spec.id == links.HISTORY:
-            names = ("dlq_after_attempts", "seed", "retention_ms", "audit_ms", "reserve_bytes")
-            said = {name: getattr(config, name) for name in names}
+            said = {name: getattr(config, name) for name in _OF_HISTORY}
             bounds = msgspec.structs.asdict(config.bounds)
             return {**said, "bounds": bounds, "rules": msgspec.to_builtins(config.rules)}
         return {}

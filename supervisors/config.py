@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.core.bounds import DEFAULT, Bounds
-from perdure.core.limits import AUDIT_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
+from perdure.core.limits import AUDIT_MS, GRACE_MS, INTEGER_MAX, RESERVE_BYTES, RETENTION_MS
 from perdure.core.rules import NO_RULES, Rules
 from perdure.errors import InvalidArgument
 from perdure.outbox.places import check_driver, place_of
@@ -32,10 +32,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `slots`: activities that one worker runs at a time. `seed`: of the jitter that history draws;
     None: from the system. `grace_ms`: what workers get at a stop to finish what they hold.
     `queues`: the task queues they serve. `retention_ms`, `audit_ms`: how long history keeps closed
-    workflows and its commit log; with less than `reserve_bytes` free on its disk it refuses new
-    work; `bounds`: how much one workflow may have; `rules`: the operator's, of queues and types.
-    `build`: what the application is called; empty: by what its files hold. `outboxes`: where
-    outboxes to be drained are, as perdure.outbox.places has them.
+    workflows and its commit log; `recovery_grace_ms`: after a restart a lease lasts so long, or its
+    own length where that is shorter; with less than `reserve_bytes` free on its disk history
+    refuses new work; `bounds`: how much one workflow may have; `rules`: the operator's, of queues
+    and types. `build`: what the application is called; empty: by what its files hold. `outboxes`:
+    where outboxes to be drained are, as perdure.outbox.places has them.
     """
 
     data_dir: str = ".perdure"
@@ -48,6 +49,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     dlq_after_attempts: int = 5
     retention_ms: int = RETENTION_MS
     audit_ms: int = AUDIT_MS
+    recovery_grace_ms: int = GRACE_MS
     reserve_bytes: int = RESERVE_BYTES
     bounds: Bounds = DEFAULT
     seed: int | None = None
@@ -67,6 +69,7 @@ def check_config(config: NodeConfig) -> None:
         ("dlq_after_attempts", config.dlq_after_attempts, 1, 2**31),
         ("retention_ms", config.retention_ms, 0, INTEGER_MAX),
         ("audit_ms", config.audit_ms, 0, INTEGER_MAX),
+        ("recovery_grace_ms", config.recovery_grace_ms, 0, INTEGER_MAX),
         ("reserve_bytes", config.reserve_bytes, 0, INTEGER_MAX),
     ):
         if not low <= value <= high:

@@ -32,7 +32,9 @@ def _check_failed(
     if retries.is_final(activity, failure) or activity.cancel_requested == "wait":
         text = f"{failure.get('type')} is not retryable and left it open"
         fold.wrong(workflow, 20, activity.activity_id, text)
-    early_ms = retries.early_ms(activity, failure, at_ms, fold.began_ms, fold.stall_ms)
+    early_ms = retries.early_ms(
+        activity, failure, at_ms, (fold.began_ms, fold.grace_ms), fold.stall_ms
+    )
     if early_ms:
         text = f"{failure.get('type')} {early_ms} ms before the lease is over"
         fold.wrong(workflow, 21, activity.activity_id, text)

@@ -18,6 +18,7 @@ from chaos.auditor.findings import Findings
 from chaos.auditor.leases import LEASE_RULES
 from chaos.auditor.pauses import PAUSE_RULES, Gates
 from chaos.auditor.resets import ANSWER_LOST, RESET, reset
+from chaos.auditor.retries import GRACE_MS
 from chaos.auditor.schedules import MARK, Schedules
 from chaos.auditor.state import (
     CANCELLED,
@@ -101,6 +102,7 @@ class Fold:
         self.found = found
         self.base_n = base_n
         self.began_ms = 0  # When the present epoch began.
+        self.grace_ms = GRACE_MS  # What leases of before get of it, at the most.
         self.stall_ms = 0  # How long history has stood still until the present commit.
         self.n = 0
         self.at_ms = 0

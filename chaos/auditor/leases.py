@@ -24,6 +24,7 @@ class Place(Protocol):
 
     n: int
     began_ms: int
+    grace_ms: int
     stall_ms: int
     attempts: int
     scheduled: int

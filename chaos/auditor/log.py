@@ -10,10 +10,12 @@ import msgspec
 from chaos.auditor import interactions, names
 from chaos.auditor.findings import Findings
 from chaos.auditor.fold import Fold
+from chaos.auditor.retries import GRACE_MS
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)
 OPENED_AT = names.BODY.index("opened")
+GRACE_AT = names.BODY.index("recovery_grace_ms")
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -175,6 +177,8 @@ class Log:
             self._found.add(3, where, "opens an epoch and states something else as well")
         self.openings[row.epoch] = Opening(row.n, row.at_ms, str(incarnation))
         self._fold.began_ms = row.at_ms
+        said = body[GRACE_AT] if len(body) > GRACE_AT else None
+        self._fold.grace_ms = GRACE_MS if said is None else said
 
 
 def _is_group(group: Any) -> bool:

@@ -276,7 +276,7 @@ REQUEST_AT = {
 
 TAGS: dict[str, int] = {kind.name: tag for tag, kind in KINDS.items()}
 
-BODY = ("n", "epoch", "at_ms", "groups", "opened")
+BODY = ("n", "epoch", "at_ms", "groups", "opened", "recovery_grace_ms")
 BODY_REQUIRED = 4
 OPTIONS = (
     "retry",

@@ -10,7 +10,7 @@ from chaos.auditor.state import Activity
 WORKER_DIED = "WorkerDied"
 SCHEDULE_TO_START = "ScheduleToStartTimeout"
 SCHEDULE_TO_CLOSE = "ScheduleToCloseTimeout"
-GRACE_MS = 10_000
+GRACE_MS = 10_000  # Where an epoch's first commit says nothing else.
 
 
 def bound_ms(policy: list[Any], attempt: int) -> int:
@@ -60,12 +60,16 @@ def is_final(activity: Activity, failure: dict[str, Any]) -> bool:
 
 
 def early_ms(
-    activity: Activity, failure: dict[str, Any], at_ms: int, began_ms: int, stall_ms: int
+    activity: Activity,
+    failure: dict[str, Any],
+    at_ms: int,
+    began: tuple[int, int],
+    stall_ms: int,
 ) -> int:
     """How much too early the engine ended this attempt for silence or length; 0: it did not.
 
-    `began_ms` is when the present epoch began: of older leases at least min(lease, 10 s) runs
-    again from there. `stall_ms`: how long history has stood still in all; what that has grown
+    `began` is when the present epoch did, and the grace: of older leases at least min(lease, grace)
+    runs again from there. `stall_ms`: how long history has stood still in all; what that has grown
     since the lease was heard of, its deadlines have moved.
     """
     lease = activity.lease
@@ -86,8 +90,9 @@ def early_ms(
     over_ms = words.get(str(failure.get("message")))
     if over_ms is None or failure.get("type") not in ("HeartbeatTimeout", "StartToCloseTimeout"):
         return 0
+    began_ms, grace_ms = began
     if granted_ms < began_ms:
         if activity.options[3]:
             length_ms = min(length_ms, activity.options[3])
-        over_ms = max(over_ms, began_ms + min(length_ms, GRACE_MS))
+        over_ms = max(over_ms, began_ms + min(length_ms, grace_ms))
     return int(max(0, over_ms - at_ms))

@@ -20,6 +20,7 @@ from chaos.sim.loop import MS_US
 from chaos.sim.plan import Fault
 from chaos.sim.process import Killed, Process
 from perdure.core.change import Change
+from perdure.core.limits import GRACE_MS
 from perdure.store.memory import MemoryStore
 from perdure.store.protocol import (
     AsideRow,
@@ -163,7 +164,14 @@ class SimWriter:
             self._world.violated(13, f"a command was set aside: {row}"[:600])
         self._inner.set_aside(rows)
 
-    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+    def open_epoch(
+        self,
+        incarnation: str,
+        wall_ms: int,
+        boot_id: str,
+        boot_ms: int,
+        grace_ms: int = GRACE_MS,
+    ) -> Opened:
         """Take the store over."""
         fault = self._world.count("epoch", self._process.role)
         action = "" if fault is None else fault.action
@@ -174,7 +182,7 @@ class SimWriter:
         if action == "unsynced_lost":
             raise Killed
         self._sync(fault)
-        opened = self._inner.open_epoch(incarnation, wall_ms, boot_id, boot_ms)
+        opened = self._inner.open_epoch(incarnation, wall_ms, boot_id, boot_ms, grace_ms)
         row = self._disk.took_over(opened)
         self._disk.synced = opened.n
         self._world.committed(row)

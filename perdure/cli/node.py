@@ -135,6 +135,7 @@ def up(
         dlq_after_attempts=settings.durable.dlq_after_attempts,
         retention_ms=settings.durable.retention_ms,
         audit_ms=settings.durable.audit_ms,
+        recovery_grace_ms=settings.durable.recovery_grace_ms,
         reserve_bytes=settings.limits.reserve_bytes,
         bounds=settings.limits.bounds(),
         rules=settings.rules,

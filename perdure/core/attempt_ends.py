@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from perdure.core.commands import Done, Refusal
 from perdure.core.facts import Decision, Facts
-from perdure.core.limits import GRACE_MS
 from perdure.core.records import (
     ActivityDeadLettered,
     ActivityTaskFailed,
@@ -177,7 +176,7 @@ def grace_ms(lease: Lease, activity: Activity, facts: Facts) -> int:
         return 0
     whole_ms = lease.attempt_deadline_ms - lease.granted_ms
     length_ms = min(activity.options.heartbeat_ms or whole_ms, whole_ms)
-    return facts.began_ms + min(length_ms, GRACE_MS)
+    return facts.began_ms + min(length_ms, facts.recovery_grace_ms)
 
 
 def too_late(lease: Lease, activity: Activity, facts: Facts) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from perdure.core.bounds import DEFAULT, Bounds
 from perdure.core.commands import AnyAnswer, Command, Refusal
 from perdure.core.ids import Address
+from perdure.core.limits import GRACE_MS
 from perdure.core.records import Record
 from perdure.core.rules import NO_RULES, Rules
 
@@ -20,10 +21,11 @@ class Facts(msgspec.Struct, frozen=True):
 
     `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where
     the command's token points (None: it has none, or a forged one). `began_ms` is when this
-    history took the store over, `stall_ms` the sum of all stalls until now. `closing_event` finds
-    the event that closed an activity, `requested_event` the one that an operator's request made (by
-    `scoped`), of the execution at hand. `rules` are the operator's; `is_paused` says whether they
-    hold activities of a (queue, type) back at present.
+    history took the store over, `recovery_grace_ms` what older leases get from then on at the most,
+    `stall_ms` the sum of all stalls until now. `closing_event` finds the event that closed an
+    activity, `requested_event` the one that an operator's request made (by `scoped`), of the
+    execution at hand. `rules` are the operator's; `is_paused` says whether they hold activities of
+    a (queue, type) back at present.
     """
 
     now_ms: int
@@ -32,6 +34,7 @@ class Facts(msgspec.Struct, frozen=True):
     dlq_after_attempts: int = 5
     address: Address | None = None
     began_ms: int = 0
+    recovery_grace_ms: int = GRACE_MS
     stall_ms: int = 0
     closing_event: Callable[[str], Record | None] = lambda _: None
     requested_event: Callable[[str], Record | None] = lambda _: None

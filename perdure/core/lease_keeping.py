@@ -9,6 +9,7 @@ from perdure.core.commands import AnyAnswer, AnyCommand
 from perdure.core.ids import Session
 from perdure.core.lease_sessions import LeaseSessions
 from perdure.core.lease_table import LeaseTable
+from perdure.core.limits import GRACE_MS
 from perdure.core.links import CancelTask, Heartbeat, LeaseTerms, Sessions, Sync
 from perdure.core.records import Record
 from perdure.core.state import Execution
@@ -33,9 +34,12 @@ class LeaseKeeping:
         tell: Callable[[Session, CancelTask | LeaseTerms], None],
         reply: Callable[[Any, int, AnyAnswer], None],
         probe: Callable[[int], None] | None = None,
+        grace_ms: int = GRACE_MS,
     ) -> None:
         self._sessions = LeaseSessions(key, node, tell)
-        self.table = LeaseTable(key, propose, reply, self._sessions.changed, LINGER_MS, probe)
+        self.table = LeaseTable(
+            key, propose, reply, self._sessions.changed, LINGER_MS, probe, grace_ms
+        )
         self._sessions.watch(self.table)
 
     # --- the log ----------------------------------------------------------------

@@ -82,6 +82,7 @@ class LeaseTable:
         changed: Callable[[LiveLease, Record | None, bool], None] = lambda *_: None,
         linger_ms: int = 0,
         probe: Callable[[int], None] | None = None,
+        grace_ms: int = GRACE_MS,
     ) -> None:
         self._key = key
         self._propose = propose
@@ -89,6 +90,7 @@ class LeaseTable:
         self._changed = changed
         self._linger_ms = linger_ms
         self._probe = probe
+        self._grace_ms = grace_ms
         self._probed = self._echoed = 0
         self._probed_ms = 0
         self._unechoed: dict[LiveLease, None] = {}
@@ -311,7 +313,7 @@ class LeaseTable:
         self._rebase(lease, self.stall_ms)
         if self._heard_ms is not None:
             silent_ms = at_ms - self._heard_ms - HISTORY_SILENT_MS
-            reach_ms = at_ms + min(lease.length_ms, GRACE_MS)
+            reach_ms = at_ms + min(lease.length_ms, self._grace_ms)
             held_ms = min(lease.deadline_ms + silent_ms, reach_ms)
             if silent_ms > 0 and held_ms > lease.deadline_ms:
                 lease.attempt_deadline_ms = max(lease.attempt_deadline_ms, held_ms)
@@ -323,7 +325,7 @@ class LeaseTable:
     def disturbed(self, now_ms: int) -> None:
         """A new gateway, lease keeper or history: silence until now says nothing.
 
-        No lease expires within its length, or 10 s where it is longer, from now.
+        No lease expires within its length, or the grace where it is longer, from now.
         """
         self._disturbed_ms = now_ms
         suspects = [lease for _, lease in self._suspects.in_order()]
@@ -371,7 +373,7 @@ class LeaseTable:
             self._rebase(lease, self.stall_ms)
             floor_ms = max(now_ms, lease.deadline_ms)
             if self._disturbed_ms is not None:
-                grace_ms = min(lease.length_ms, GRACE_MS)
+                grace_ms = min(lease.length_ms, self._grace_ms)
                 floor_ms = max(floor_ms, self._disturbed_ms + grace_ms)
             if lease.ending not in ("", "expired"):
                 self.end(lease, lease.ending)

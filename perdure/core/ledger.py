@@ -40,7 +40,7 @@ from perdure.core.facts import Decision, Facts, Jitter
 from perdure.core.gates import Gates
 from perdure.core.ids import Address, execution_id, of_execution, unseal
 from perdure.core.interactions import SetGate
-from perdure.core.limits import READY_MAX, RUNS_LOOKED_AT
+from perdure.core.limits import GRACE_MS, READY_MAX, RUNS_LOOKED_AT
 from perdure.core.records import Record, WorkflowReset, WorkflowStarted, decode_event
 from perdure.core.rules import NO_RULES, Rules
 from perdure.core.schedule_book import ScheduleBook
@@ -79,6 +79,7 @@ class Ledger:
         ready_max: int = READY_MAX,
         bounds: Bounds = DEFAULT,
         began_ms: int = 0,
+        recovery_grace_ms: int = GRACE_MS,
         stall_ms: int = 0,
         rules: Rules = NO_RULES,
     ) -> None:
@@ -89,6 +90,7 @@ class Ledger:
         self.full = ""  # Why new work is refused, where its disk is nearly full.
         self._ready_max = ready_max
         self._began_ms = began_ms
+        self._recovery_grace_ms = recovery_grace_ms
         # Sum of all stalls until now: whoever has a clock that can stall keeps it up to date.
         self.stall_ms = stall_ms
         self._source = source
@@ -314,6 +316,7 @@ class Ledger:
             dlq_after_attempts=self._dlq_after_attempts,
             address=address,
             began_ms=self._began_ms,
+            recovery_grace_ms=self._recovery_grace_ms,
             stall_ms=self.stall_ms,
             closing_event=partial(self._closing_event, draft, workflow_id),
             requested_event=partial(self._requested_event, draft, workflow_id),

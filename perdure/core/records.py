@@ -403,6 +403,8 @@ class CommitBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at_ms: int
     groups: tuple[Group, ...]
     opened: str | None = None  # The writer's incarnation, in the first commit of an epoch.
+    # There, too, where it is not GRACE_MS: what leases of before get of it.
+    recovery_grace_ms: int | None = None
 
 
 _body_decoder = msgspec.msgpack.Decoder(CommitBody)

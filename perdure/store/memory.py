@@ -16,7 +16,7 @@ import msgspec
 from perdure.core.chain import GENESIS
 from perdure.core.change import Change
 from perdure.core.gates import Gate
-from perdure.core.limits import ASIDES_MAX
+from perdure.core.limits import ASIDES_MAX, GRACE_MS
 from perdure.core.records import Record, decode_event
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import ActivityState, Execution
@@ -145,7 +145,14 @@ class MemoryWriter:
         self._is_over = False
         self._retention = Retention()
 
-    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+    def open_epoch(
+        self,
+        incarnation: str,
+        wall_ms: int,
+        boot_id: str,
+        boot_ms: int,
+        grace_ms: int = GRACE_MS,
+    ) -> Opened:
         """Take the store over: commit the next epoch."""
         if self._epoch or self._is_over:
             raise StoreError("this writer has had its epoch; make another writer")
@@ -155,7 +162,7 @@ class MemoryWriter:
             base_ms = rules.base_ms(newest, store.boot, wall_ms, boot_id, boot_ms)
             now_ms, same = base_ms + boot_ms, rules.is_same_boot(store.boot, boot_id)
             store.leaps = leaps.grown(store.leaps, newest.at_ms, now_ms, is_same_boot=same)
-            row = rules.epoch_commit(newest, now_ms, incarnation)
+            row = rules.epoch_commit(newest, now_ms, incarnation, grace_ms)
             store.log.append(row)
             store.epoch = self._epoch = row.epoch
             store.boot = rules.Boot(boot_id, base_ms)

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.core.change import Change, StoredEvent
 from perdure.core.gates import Gate
+from perdure.core.limits import GRACE_MS
 from perdure.core.records import Record
 from perdure.core.schedule_state import Schedule
 from perdure.core.start import Attribute
@@ -122,8 +123,17 @@ class WorkflowFilter(msgspec.Struct, frozen=True):
 class Writer(Protocol):
     """The only way anything changes."""
 
-    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+    def open_epoch(
+        self,
+        incarnation: str,
+        wall_ms: int,
+        boot_id: str,
+        boot_ms: int,
+        grace_ms: int = GRACE_MS,
+    ) -> Opened:
         """Take the store over: commit the next epoch with a full sync.
+
+        `grace_ms`: what leases of before get of it, for who audits the log.
 
         Raises StoreError with instructions; StoreBehind, NoRoom and DiskFailed are such.
         """

@@ -12,6 +12,7 @@ import msgspec
 from perdure.core.chain import next_hash
 from perdure.core.change import Change
 from perdure.core.ids import execution_id, of_execution
+from perdure.core.limits import GRACE_MS
 from perdure.core.more import More
 from perdure.core.records import CommitBody, encode_body
 from perdure.core.start import Attribute
@@ -78,10 +79,13 @@ def is_same_boot(earlier: Boot | None, boot_id: str) -> bool:
     return earlier is not None and bool(boot_id) and earlier.boot_id == boot_id
 
 
-def epoch_commit(newest: Newest, at_ms: int, incarnation: str) -> CommitRow:
+def epoch_commit(
+    newest: Newest, at_ms: int, incarnation: str, grace_ms: int = GRACE_MS
+) -> CommitRow:
     """The row that takes the store over for the next epoch."""
     n, epoch = newest.n + 1, newest.epoch + 1
-    body = encode_body(CommitBody(n, epoch, at_ms, (), opened=incarnation))
+    said = None if grace_ms == GRACE_MS else grace_ms
+    body = encode_body(CommitBody(n, epoch, at_ms, (), incarnation, said))
     link = next_hash(newest.hash, body)
     return CommitRow(n, epoch, at_ms, newest.hash, link, body, newest.stall_ms)
 

@@ -10,6 +10,7 @@ import apsw
 from perdure.core.chain import GENESIS, next_hash
 from perdure.core.change import Change
 from perdure.core.gates import Gate
+from perdure.core.limits import GRACE_MS
 from perdure.core.records import Record
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
@@ -69,7 +70,14 @@ class SqliteWriter(WriteAheadLog):
         self._leaps: leaps.Leaps = ()
         self._is_over = False
 
-    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
+    def open_epoch(
+        self,
+        incarnation: str,
+        wall_ms: int,
+        boot_id: str,
+        boot_ms: int,
+        grace_ms: int = GRACE_MS,
+    ) -> Opened:
         """Take the store over: commit the next epoch. Raises StoreError with instructions.
 
         The commit syncs the whole log file, and with it all that a killed predecessor wrote and did
@@ -87,7 +95,8 @@ class SqliteWriter(WriteAheadLog):
         connection.set_wal_hook(self.on_log)
         try:
             self._witness = witness.Witness(self._data_dir)
-            opened, row = self._take_over(connection, seen, incarnation, wall_ms, boot_id, boot_ms)
+            at = wall_ms, boot_id, boot_ms
+            opened, row = self._take_over(connection, seen, incarnation, *at, grace_ms)
             self._epoch = opened.epoch
             reached(CrashPoint.STORE_EPOCH_COMMITTED)
             self._note(row.n, row.hash)
@@ -310,6 +319,7 @@ class SqliteWriter(WriteAheadLog):
         wall_ms: int,
         boot_id: str,
         boot_ms: int,
+        grace_ms: int,
     ) -> tuple[Opened, CommitRow]:
         connection.execute("BEGIN IMMEDIATE")
         sqlite_schema.prepare(connection, self._data_dir)
@@ -324,7 +334,7 @@ class SqliteWriter(WriteAheadLog):
         if grown != self._leaps:
             self._leaps = grown
             sqlite_changes.write_leaps(connection, grown)
-        row = rules.epoch_commit(newest, now_ms, incarnation)
+        row = rules.epoch_commit(newest, now_ms, incarnation, grace_ms)
         connection.execute(
             "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?)",
             (row.epoch, incarnation, boot_id, boot_ms, base_ms, now_ms),

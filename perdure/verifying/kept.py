@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 
 from perdure.core.change import Change
+from perdure.core.limits import GRACE_MS
 from perdure.store.memory import MemoryStore, MemoryWriter, Tell
 from perdure.store.protocol import CommitRow, Opened
 from perdure.store.rules import Boot
@@ -54,8 +55,15 @@ class KeptStore(MemoryStore):
 class _Writer(MemoryWriter):
     _store: KeptStore
 
-    def open_epoch(self, incarnation: str, wall_ms: int, boot_id: str, boot_ms: int) -> Opened:
-        opened = super().open_epoch(incarnation, wall_ms, boot_id, boot_ms)
+    def open_epoch(
+        self,
+        incarnation: str,
+        wall_ms: int,
+        boot_id: str,
+        boot_ms: int,
+        grace_ms: int = GRACE_MS,
+    ) -> Opened:
+        opened = super().open_epoch(incarnation, wall_ms, boot_id, boot_ms, grace_ms)
         self._store.note(self._store.log[-1], self._store.boot)
         return opened
 

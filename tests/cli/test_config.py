@@ -17,6 +17,16 @@ def test_perdure_toml_is_read_from_the_directory(tmp_path):
     assert load(None, tmp_path).durable.dlq_after_attempts == 7
 
 
+def test_the_lengths_of_durable_can_be_set():
+    text = "[durable]\nretention_ms = 1\naudit_ms = 60_000\nrecovery_grace_ms = 0\n"
+    assert parse(text, "perdure.toml").durable == Durable(
+        retention_ms=1, audit_ms=60_000, recovery_grace_ms=0
+    )
+    assert Durable().recovery_grace_ms == 10_000
+    with pytest.raises(InvalidArgument, match="recovery_grace_ms"):
+        parse("[durable]\nrecovery_grace_ms = -1\n", "perdure.toml")
+
+
 def test_every_bound_of_a_workflow_but_the_advice_to_continue_as_new_can_be_set():
     fixed = {"history_events_suggest"}  # A replay must be told what the first run was told.
     names = set(Bounds.__struct_fields__) - fixed

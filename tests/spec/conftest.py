@@ -27,7 +27,15 @@ class Scene:
     A failure of the activity that the workflow sees is returned as [type, message].
     """
 
-    def __init__(self, *, jitter: Any = no_jitter, seed: int = 0, dlq: int = 5, **options: Any):
+    def __init__(
+        self,
+        *,
+        jitter: Any = no_jitter,
+        seed: int = 0,
+        dlq: int = 5,
+        recovery_grace_ms: int = 10_000,
+        **options: Any,
+    ):
         @activity.define(name="step", **options)
         def step(what: Any = None) -> Any:
             raise AssertionError("polled by hand")
@@ -41,7 +49,13 @@ class Scene:
 
         self.clock = ManualClock(0)
         self.engine = LocalEngine(
-            [one], [], self.clock, jitter=jitter, seed=seed, dlq_after_attempts=dlq
+            [one],
+            [],
+            self.clock,
+            jitter=jitter,
+            seed=seed,
+            dlq_after_attempts=dlq,
+            recovery_grace_ms=recovery_grace_ms,
         )
         self.client = self.engine.client
 

@@ -72,6 +72,19 @@ def test_a_lease_has_its_length_or_10_seconds_before_it_can_expire(heartbeat_ms,
     assert (pending.state, pending.last_failure.type) == ("Retrying", "HeartbeatTimeout")
 
 
+@pytest.mark.parametrize(("grace_ms", "lasts_ms"), [(0, 0), (2_000, 2_000), (60_000, 30_000)])
+def test_the_grace_can_be_set(grace_ms, lasts_ms):
+    scene = begun(retry=WORKED, heartbeat_ms=30_000, recovery_grace_ms=grace_ms)
+    scene.take()
+    scene.at(600_000)
+    scene.engine.restart()
+    if lasts_ms:
+        scene.at(600_000 + lasts_ms - 1)
+        assert scene.pending().state == "Leased"
+    scene.at(600_000 + lasts_ms)
+    assert scene.pending().state == "Retrying"
+
+
 def test_a_lease_that_has_longer_to_go_keeps_its_deadline():
     scene = begun(retry=WORKED, start_to_close_ms=30_000)
     scene.take()
