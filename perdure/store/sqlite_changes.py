@@ -10,7 +10,7 @@ import msgspec
 from perdure.core.change import Change
 from perdure.core.state import Execution
 from perdure.crash_points import CrashPoint, reached
-from perdure.store import leaps, sqlite_gates, sqlite_rows, sqlite_schedules
+from perdure.store import leaps, sqlite_found_by, sqlite_gates, sqlite_rows, sqlite_schedules
 from perdure.store.protocol import CommitRow, StoreError
 
 SEQS_KEPT = 200_000
@@ -123,6 +123,9 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
     if change.started:
         started = [sqlite_rows.started_row(seqs.add(e.workflow_id), e) for e in change.started]
         many(_INSERT_EXECUTION, started)
+        for one in change.started:
+            if one.more is not None:
+                sqlite_found_by.started(connection, seqs[one.workflow_id], one.more)
         reached(CrashPoint.STORE_EXECUTIONS_WRITTEN)
     for id_, to_event in change.resets:
         connection.execute(_REOPEN, (seqs[id_],))
@@ -153,6 +156,8 @@ def write(connection: apsw.Connection, seqs: Seqs, change: Change) -> int:
 def _update(connection: apsw.Connection, seqs: Seqs, touched: Iterable[Execution]) -> int:
     going_on, ended = [], []
     for one in touched:
+        if one.more is not None:
+            sqlite_found_by.changed(connection, seqs[one.workflow_id], one.more)
         if one.closed_ms is None:
             going_on.append(sqlite_rows.open_row(seqs[one.workflow_id], one))
         else:

@@ -15,6 +15,7 @@ from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.store import (
     rules,
     sqlite_asides,
+    sqlite_found_by,
     sqlite_gates,
     sqlite_rows,
     sqlite_schedules,
@@ -116,6 +117,7 @@ class SqliteReader:
         Raises InvalidArgument on a page that is not a token from here.
         """
         conditions, bindings = _conditions(where)
+        source = "executions"
         if where.attributes or where.parent is not None:
             conditions.append(f"more IS NOT NULL AND {_MORE_FITS}(more)")
 
@@ -123,12 +125,17 @@ class SqliteReader:
                 return rules.more_fits(sqlite_rows.decode_more(more[0]), where)
 
             self._connection().create_scalar_function(_MORE_FITS, fits, 1)
+            if sqlite_found_by.is_kept(self._connection()):
+                source = sqlite_found_by.SOURCE
+                conditions = [*sqlite_found_by.conditions(where, bindings), *conditions]
         if page is not None:
             conditions.append("seq < :page")
             bindings["page"] = rules.page_start(page)
         size = limit if where.judge is None else max(limit, JUDGED_AT_ONCE)
         with self._transaction() as connection:
-            found = sqlite_rows.select_executions(connection, conditions, bindings, size + 1)
+            found = sqlite_rows.select_executions(
+                connection, source, conditions, bindings, size + 1
+            )
             last_seq = found[size - 1][0] if len(found) > size else None
             listed: list[Execution] = []
             for seq, execution in found[:size]:

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from perdure.core.state import Status
-from perdure.store import leaps
+from perdure.store import leaps, sqlite_found_by
 from perdure.store.retention import TIDY_EVENTS, Retention
 
 NEWEST_AGAIN_MS = 60_000
@@ -62,6 +62,7 @@ class Tidying:
                 self._removal_ms = due_ms
                 return removed
             self._connection.execute("DELETE FROM events WHERE seq = ?", (seq,))
+            sqlite_found_by.removed(self._connection, seq)
             self._connection.execute(_BURY, (seq,))
             removed += 1
             events += last_event_id

@@ -46,7 +46,8 @@ _FAILURE_AT = EXECUTION_COLUMNS.index("task_failure")
 _MORE_AT = EXECUTION_COLUMNS.index("more")
 _STATUSES = {status.value: status for status in Status}
 # The first column is the execution's number in this database.
-_SELECT = f"SELECT seq, {', '.join(EXECUTION_COLUMNS)} FROM executions"
+_COLUMNS = f"SELECT seq, {', '.join(EXECUTION_COLUMNS)}"
+_SELECT = f"{_COLUMNS} FROM executions"
 _SEQ = "(SELECT seq FROM executions WHERE workflow_id = ?)"
 
 encode = msgspec.msgpack.Encoder().encode
@@ -212,11 +213,18 @@ def load_open(connection: apsw.Connection) -> list[Execution]:
 
 
 def select_executions(
-    connection: apsw.Connection, conditions: Iterable[str], bindings: dict[str, Any], limit: int
+    connection: apsw.Connection,
+    source: str,
+    conditions: Iterable[str],
+    bindings: dict[str, Any],
+    limit: int,
 ) -> list[tuple[int, Execution]]:
-    """(seq, execution) of those that meet all conditions, newest start first."""
+    """(seq, execution) of those in `source` that meet all conditions, newest start first."""
     where = " AND ".join(conditions)
-    query = f"{_SELECT} {'WHERE ' + where if where else ''} ORDER BY seq DESC LIMIT :limit"
+    query = (
+        f"{_COLUMNS} FROM {source} {'WHERE ' + where if where else ''}"
+        " ORDER BY seq DESC LIMIT :limit"
+    )
     rows = connection.execute(query, {**bindings, "limit": limit})
     return [(row[0], execution_of(row)) for row in rows]
 

@@ -20,6 +20,7 @@ from perdure.store import (
     rules,
     sqlite_asides,
     sqlite_changes,
+    sqlite_found_by,
     sqlite_gates,
     sqlite_log,
     sqlite_rows,
@@ -335,6 +336,7 @@ class SqliteWriter(WriteAheadLog):
             self._leaps = grown
             sqlite_changes.write_leaps(connection, grown)
         row = rules.epoch_commit(newest, now_ms, incarnation, grace_ms)
+        sqlite_found_by.take_over(connection, row.epoch)
         connection.execute(
             "INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?)",
             (row.epoch, incarnation, boot_id, boot_ms, base_ms, now_ms),
