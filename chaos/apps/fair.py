@@ -29,7 +29,8 @@ GATED = "gated"
 LATER = "later"
 RUN_LENGTH = 12
 ERRAND_EFFECTS = 4
-VISITS = ("timer", "beat", "program", "enclosed")
+CHILD = "/@1"  # Behind the id of a visit that brings a child: that of the child, a visit too.
+VISITS = ("timer", "beat", "program", "enclosed", "child")
 """What a visit waits in until it is asked to end."""
 
 
@@ -56,7 +57,7 @@ def program(work_ms: int, ledger: str) -> str:
     step = Step(ledger)
     script = f"setsid sleep {PROGRAM_LINGERS_S} & exec sleep {work_ms / 1_000}"
     try:
-        perdure.subprocess.run(["sh", "-c", script])
+        perdure.subprocess.run(["sh", "-c", script], grace_ms=GRACE_MS)
     except activity.Cancelled:
         step.cancelled()
         raise
@@ -162,7 +163,9 @@ async def visit(kind: str, ledger: str) -> None:
     await workflow.execute_activity(note, WORK_MS, ledger, activity_id="enter")
     stays: dict[str, Any] = {"beat": beat, "program": program, "enclosed": enclosed}
     try:
-        if kind in stays:
+        if kind == "child":
+            await workflow.execute_child(visit, "timer", ledger)
+        elif kind in stays:
             await workflow.execute_activity(stays[kind], LONG_MS, ledger, activity_id="stay")
         else:
             await workflow.sleep_ms(LONG_MS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from chaos.apps.fair import ASKED, VISITS
+from chaos.apps.fair import ASKED, CHILD, VISITS
 from chaos.drills.features_fair import CALL_MS, OUTBOX, RESULT_MS, Person
 from chaos.drills.features_notes import Row, Stall
 from chaos.history_audit import key_of
@@ -80,16 +80,21 @@ class Visitor(Person):
         is_thrown_out = (number // len(VISITS)) % 4 == 3
         workflow_id = self.fair.id_of(self.name, number)
         self.begin_workflow("FairVisit", workflow_id, kind=kind)
-        self.until(lambda: self._stays(workflow_id))
+        if kind == "child":
+            self.until(lambda: bool(self.client.describe_workflow(workflow_id).children))
+            self.fair.load.others.append(workflow_id + CHILD)
+        everybody = [workflow_id, *([workflow_id + CHILD] if kind == "child" else [])]
+        self.until(lambda: self._stays(everybody[-1]))
         self.rest(self.dice.uniform(0, 0.4))
         ask = self.client.terminate_workflow if is_thrown_out else self.client.cancel_workflow
         self.insist(lambda: ask(workflow_id, "enough", request_id="end"))
         wanted = "Terminated" if is_thrown_out else "Cancelled"
-        if (status := self.end_of(workflow_id)) != wanted:
-            self.violate(f"{workflow_id} was to be {wanted}, and is {status}")
         self.fair.did[f"{kind}: {wanted}"] += 1
-        if not is_thrown_out and not self._has_left(workflow_id):
-            self.violate(f"{workflow_id} was cancelled, and has not tidied up")
+        for each in everybody:
+            if (status := self.end_of(each)) != wanted:
+                self.violate(f"{each} was to be {wanted}, and is {status}")
+            if not is_thrown_out and not self._has_left(each):
+                self.violate(f"{each} was cancelled, and has not tidied up")
 
     def _stays(self, workflow_id: str) -> bool:
         found = self.client.describe_workflow(workflow_id)
