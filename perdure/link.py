@@ -119,17 +119,17 @@ class Link:
         waiter = _Waiter(len(requests))
         mine = {number: Exchange(body, waiter) for number, body in requests}
         reached(CrashPoint.CLIENT_REQUEST_MADE_NOT_SENT)
-        with self._lock:
-            if self._closed:
-                raise Unavailable("the client is closed")
-            self._open.add(mine)
-            if self._leader is None:
-                self._leader = waiter
-            else:
-                waiter.event = threading.Event()
-                self._followers[waiter] = None
-                self._ring()
         try:
+            with self._lock:
+                if self._closed:
+                    raise Unavailable("the client is closed")
+                self._open.add(mine)
+                if self._leader is None:
+                    self._leader = waiter
+                else:
+                    waiter.event = threading.Event()
+                    self._followers[waiter] = None
+                    self._ring()
             while waiter.remaining and time.monotonic() < deadline and not self.is_closed:
                 if self._leader is waiter:
                     self._turn(deadline)
@@ -137,7 +137,7 @@ class Link:
                     waiter.event.wait(max(0.0, deadline - time.monotonic()))
                     waiter.event.clear()
         finally:
-            self._leave(waiter, mine)
+            self._leave_for_good(waiter, mine)
         if self.is_closed and waiter.remaining:
             raise Unavailable("the client was closed during the call")
         return [exchange.answer for exchange in mine.values()]
@@ -188,7 +188,7 @@ class Link:
                         waiter.event.wait()
                         waiter.event.clear()
             finally:
-                self._leave(waiter, {})
+                self._leave_for_good(waiter, {})
             with self._lock:
                 if not self._asked and not self._closed:
                     self._is_asked.clear()
@@ -219,23 +219,41 @@ class Link:
     def _ring(self) -> None:
         os.eventfd_write(self._bell, 1)
 
+    def _leave_for_good(self, waiter: _Waiter, mine: dict[int, Exchange[_Waiter]]) -> None:
+        """Pass the lead on, if it is ours, also where a Ctrl-C comes just then."""
+        try:
+            self._leave(waiter, mine)
+        except BaseException:
+            self._leave(waiter, mine)
+            raise
+
     def _leave(self, waiter: _Waiter, mine: dict[int, Exchange[_Waiter]]) -> None:
+        """Begun again after an interruption, it does what is left to do."""
         with self._lock:
             if waiter.remaining:
                 self._open.forget(mine)
             self._followers.pop(waiter, None)
-            if self._leader is not waiter:
-                return
-            self._leader = next(iter(self._followers), None)
-            if self._leader is not None:
-                del self._followers[self._leader]
-                self._leader.wake()
-            elif self._closed:
+            if self._leader is waiter:
+                self._leader = next(iter(self._followers), None)
+            leader = self._leader
+            if leader in self._followers:  # It has not been told yet.
+                leader.wake()
+                del self._followers[leader]
+            elif leader is None and self._closed:
                 self._shut()
 
     # --- the leader's part -----------------------------------------------------
     def _turn(self, deadline: float) -> None:
         """Send, wait, receive: once."""
+        try:
+            self._do_turn(deadline)
+        except BaseException:
+            # Of what was being read or written just then nobody knows how far it came.
+            self._scan_at = 0.0
+            self._drop_socket()
+            raise
+
+    def _do_turn(self, deadline: float) -> None:
         now = time.monotonic()
         if now >= self._scan_at:
             self._scan_at = now + SCAN_S
@@ -352,22 +370,27 @@ class Link:
         self._send_all_again()
 
     def _drop_socket(self) -> None:
-        socket, self._socket = self._socket, None
-        monitor, self._monitor = self._monitor, None
+        """Begun again after an interruption, it does what is left to do."""
         self.endpoint, self.connected = None, False
         self._poller = zmq.Poller()
-        if socket is not None and monitor is not None:
+        socket, monitor = self._socket, self._monitor
+        # In this order: to an end that nobody has libzmq would wait to tell what happens.
+        if socket is not None and not socket.closed:
             socket.disable_monitor()
+        if monitor is not None:
             monitor.close(linger=0)
+        if socket is not None:
             socket.close(linger=0)
+        self._socket = self._monitor = None
 
     def _shut(self) -> None:
         self._drop_socket()
-        if self._bell >= 0:
-            os.close(self._bell)
-            self._bell = -1
+        bell, self._bell = self._bell, -1
+        if bell >= 0:
+            os.close(bell)
         if self._context is not None:
-            self._context.term()
+            # Not term(), which waits for ever for a socket that a Ctrl-C kept us from closing.
+            self._context.destroy(linger=0)
             self._context = None
 
 
