@@ -13,8 +13,9 @@ from chaos.auditor.state import CONTINUED, Workflow
 
 RUN_MARK = "\x1f"
 TIMED_OUT = "WorkflowTimeout"
-# Of a start's terms: delay, timeout, the instant of that, parent, attributes, first start, signals.
-DELAY, TIMEOUT_AT, PARENT, ATTRIBUTES, FIRST_STARTED = 0, 2, 3, 4, 5
+# Of a start's terms: delay, timeout, the instant of that, parent, attributes, first start, signals,
+# whether one of them follows, children of the run before.
+DELAY, TIMEOUT_AT, PARENT, ATTRIBUTES, FIRST_STARTED, CHILDREN = 0, 2, 3, 4, 5, 8
 # Of what is kept besides: what an operator did is looked at elsewhere.
 _COMPARED = (
     "first_started_ms",
@@ -54,6 +55,8 @@ def started(workflow: Workflow, terms: list[Any] | None) -> None:
     workflow.parent = terms[PARENT]
     workflow.more["attributes"] = dict(terms[ATTRIBUTES])
     workflow.more["first_started_ms"] = terms[FIRST_STARTED]
+    if len(terms) > CHILDREN:
+        workflow.children = dict(terms[CHILDREN])
 
 
 def has_read(workflow: Workflow, consumed: int) -> None:
@@ -112,6 +115,10 @@ def _run(execution_id: str) -> int:
     return int(execution_id.rpartition(RUN_MARK)[2]) if RUN_MARK in execution_id else 1
 
 
+def _name(execution_id: str) -> str:
+    return execution_id.partition(RUN_MARK)[0]
+
+
 def newest_run(workflows: Mapping[str, Workflow], workflow: Workflow) -> Workflow:
     """What people mean by the id of `workflow`, which is a first run."""
     run = 1
@@ -127,7 +134,7 @@ def check_left_behind(fold: Whole) -> None:
         child = fold.workflows.get(child_id)
         if child is None or child.is_partial or close not in CLOSES[:2]:
             continue
-        if child.parent is None or child.parent[0] != parent.workflow_id:
+        if child.parent is None or _name(child.parent[0]) != _name(parent.workflow_id):
             continue  # Its id was taken: that one is nobody's child, or another's.
         child = newest_run(fold.workflows, child)
         is_told = close == "cancel" and child.more.get("cancel_requested")

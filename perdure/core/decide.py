@@ -143,7 +143,7 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
         WorkflowTaskCompleted(*after),
         *decide_interactions.noted(execution, command.signals or NO_NOTES, facts),
     ]
-    steps = Steps(execution, facts, command.hire)
+    steps = Steps(execution, facts, command.hire, command.consumed)
     for step in command.steps:
         wrong = steps.take(step)
         if wrong is not None:

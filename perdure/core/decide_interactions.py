@@ -97,7 +97,7 @@ def ended(
     """What follows for others when `execution` ends with `record`.
 
     `started`: children of the same commit. A run that is continued as new tells its parent nothing,
-    and its children live on as if they were abandoned.
+    and its children are the next run's.
     """
     more = execution.more
     if type(record) is WorkflowContinuedAsNew:
@@ -244,7 +244,11 @@ def _anothers(execution: Execution, command: CancelWorkflow | TerminateWorkflow)
     if not command.parent:
         return None
     parent = None if execution.more is None else execution.more.parent
-    if parent is not None and parent.workflow_id == command.parent:
+    # Any run of it: a child outlives the run that started it.
+    if (
+        parent is not None
+        and of_execution(parent.workflow_id)[0] == of_execution(command.parent)[0]
+    ):
         return None
     return refuse("FAILED_PRECONDITION", f"{execution.workflow_id!r} is no child of its")
 
@@ -284,7 +288,8 @@ DECIDERS: dict[type[Command], Callable[[Execution, Any, Facts], Decision]] = {
     RetryNow: holding.retry_now,
 }
 
-# Whoever sends these knows a workflow by its id, and means its newest run.
+# Whoever sends these knows a workflow by its id, and means its newest run: so does a child, for its
+# parent may have gone on since.
 BY_ID = frozenset(
     {
         SignalWorkflow,
@@ -297,5 +302,6 @@ BY_ID = frozenset(
         RedriveDeadLetter,
         FailDeadLetter,
         CompleteDeadLetter,
+        ChildEnded,
     }
 )

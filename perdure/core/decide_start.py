@@ -22,6 +22,7 @@ from perdure.core.commands import (
 from perdure.core.facts import Facts
 from perdure.core.ids import execution_id, of_execution
 from perdure.core.limits import INTEGER_MAX
+from perdure.core.records import ChildWorkflowCompleted, ChildWorkflowFailed, Record
 from perdure.core.start import Attribute, Parent, StartTerms
 from perdure.core.state import Execution, Status
 from perdure.failures import engine_failure
@@ -60,6 +61,17 @@ def because(otherwise: ChildEnded, refusal: Refusal) -> ChildEnded:
     return msgspec.structs.replace(otherwise, failure=engine_failure(kind, refusal.message))
 
 
+def end_of_child(event: Record) -> ChildEnded | None:
+    """What a parent was told by this event, for another to be told; None: nothing of a child."""
+    match event:
+        case ChildWorkflowCompleted(child_id=child_id, result=result):
+            return ChildEnded("", child_id, Status.COMPLETED.value, result, None)
+        case ChildWorkflowFailed(child_id=child_id, status=status, failure=failure):
+            return ChildEnded("", child_id, status, None, failure)
+        case _:
+            return None
+
+
 def with_start(
     judge: Callable[[str, Command], AnyAnswer],
     execution: Callable[[str], Execution | None],
@@ -82,11 +94,15 @@ def with_start(
 
 
 def next_run(
-    execution: Execution, step: ContinueAsNew, attributes: Mapping[str, Attribute | None]
+    execution: Execution,
+    step: ContinueAsNew,
+    attributes: Mapping[str, Attribute | None],
+    started: Mapping[str, str],
 ) -> tuple[StartWorkflow, int]:
     """The start of the run that goes on from this one, and its number.
 
-    Its parent, its time and what it is found by (`attributes`) move along.
+    Its parent, its open children (and those `started` in the same commit), its time and what it is
+    found by (`attributes`) move along.
     """
     workflow_id, run = of_execution(execution.workflow_id)
     more = execution.more
@@ -95,6 +111,7 @@ def next_run(
         first_started_ms=execution.started_ms,
         attributes=tuple(kept),
         signals=step.signals,
+        children=(*({} if more is None else more.children).items(), *started.items()),
     )
     if more is not None:
         terms = msgspec.structs.replace(

@@ -21,6 +21,7 @@ from perdure.core.commands import (
     CancelTimer,
     CancelWorkflow,
     CancelWorkflowStep,
+    ChildEnded,
     CompleteWorkflow,
     ContinueAsNew,
     EndUpdate,
@@ -38,7 +39,7 @@ from perdure.core.commands import (
     UpdateWorkflow,
 )
 from perdure.core.decide_interactions import ended
-from perdure.core.decide_start import child_of, id_taken, next_run
+from perdure.core.decide_start import child_of, end_of_child, id_taken, next_run
 from perdure.core.facts import Facts, FollowOn
 from perdure.core.ids import of_execution
 from perdure.core.records import (
@@ -77,11 +78,14 @@ class Steps:
     `ending` is the event that ends the run, if one does.
     """
 
-    def __init__(self, execution: Execution, facts: Facts, hire: Hire | None) -> None:
+    def __init__(
+        self, execution: Execution, facts: Facts, hire: Hire | None, consumed: int
+    ) -> None:
         self.records: list[Record] = []
         self.then: list[FollowOn] = []
         self.ending: Record | None = None
         self._hire = hire
+        self._consumed = consumed
         self._execution = execution
         self._facts = facts
         self._event_id = execution.last_event_id
@@ -322,17 +326,33 @@ class Steps:
         for update_id, _, _ in step.updates:
             if problem := self._answers(update_id):
                 return problem
-        start, run = next_run(self._execution, step, self._attributes())
+        unheard = self._unheard(step)
+        children = {**self._children, **dict.fromkeys((one.child_id for one in unheard), "abandon")}
+        start, run = next_run(self._execution, step, self._attributes(), children)
         self.ending = self._add(
             WorkflowContinuedAsNew, run, step.workflow_type, step.task_queue, step.input
         )
         self.then.append(FollowOn(start))
+        for end in unheard:
+            told = msgspec.structs.replace(end, workflow_id=start.workflow_id)
+            self.then.append(FollowOn(told))
         for update_id, name, payload in step.updates:
             handed_on = UpdateWorkflow(start.workflow_id, name, payload, update_id, handed_on=True)
             self.then.append(FollowOn(handed_on))
         if step.cancel_reason is not None:
             self.then.append(FollowOn(CancelWorkflow(start.workflow_id, step.cancel_reason)))
         return None
+
+    def _unheard(self, step: ContinueAsNew) -> list[ChildEnded]:
+        """The ends of children that this run's code has not heard of, and the next one is told."""
+        if not step.unheard and self._execution.last_wake_id <= self._consumed:
+            return []
+        return [
+            end
+            for event in self._facts.history()
+            if (end := end_of_child(event)) is not None
+            and (event.event_id > self._consumed or end.child_id in step.unheard)  # type: ignore[attr-defined]
+        ]
 
     def _add(self, kind: Callable[..., Record], *fields: Any) -> Record:
         record = kind(self._event_id, self._facts.now_ms, *fields)

@@ -52,12 +52,14 @@ def begin_with(execution: Execution, terms: StartTerms) -> None:
     """What the terms of its start make of a new execution."""
     if terms.delay_ms:
         execution.task_due_ms = execution.started_ms + terms.delay_ms
-    if terms.parent or terms.timeout_at_ms or terms.attributes or terms.first_started_ms:
+    goes_on = terms.first_started_ms or terms.children
+    if terms.parent or terms.timeout_at_ms or terms.attributes or goes_on:
         more = more_of(execution)
         more.parent = terms.parent
         more.timeout_at_ms = terms.timeout_at_ms
         more.attributes = dict(terms.attributes)
         more.first_started_ms = terms.first_started_ms
+        more.children = dict(terms.children)
 
 
 def close(execution: Execution, status: Status, at_ms: int) -> None:

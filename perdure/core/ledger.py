@@ -292,14 +292,17 @@ class Ledger:
         draft.is_following = False
 
     def newest(self, workflow_id: str) -> str:
-        """The execution that is the newest run of the workflow that people know by this id."""
+        """The execution that is the newest run of the workflow that people know by this id, or of
+        which this is an earlier run.
+        """
         execution = self.execution(workflow_id)
         if execution is None or execution.status not in _RAN_ON:
             return workflow_id
-        run = max(1, self._read(self._source.newest_run, workflow_id))
-        while execution_id(workflow_id, run + 1) in self._executions:
+        name = of_execution(workflow_id)[0]
+        run = max(1, self._read(self._source.newest_run, name))
+        while execution_id(name, run + 1) in self._executions:
             run += 1  # It began in the batch at hand.
-        return execution_id(workflow_id, run)
+        return execution_id(name, run)
 
     def _decide(
         self,

@@ -117,6 +117,7 @@ class Past:
     def _started(self, event: r.WorkflowStarted) -> None:
         if event.terms is not None:
             self.attributes.update(event.terms.attributes)
+            self.children.update(event.terms.children)
 
     def _scheduled(self, event: r.ActivityTaskScheduled) -> None:
         self.open[event.activity_id] = event

@@ -36,3 +36,5 @@ class StartTerms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     signals: tuple[tuple[str, Payload | None], ...] = ()
     # The signal that it was started with follows: its code begins with that.
     signalled: bool = False
+    # Of an earlier run, and open when that continued as new: (child_id, parent_close).
+    children: tuple[tuple[str, str], ...] = ()

@@ -117,6 +117,7 @@ class ContinueAsNew(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=Fal
     `signals`: (name, input) of those that came and that nobody took: the next run has them.
     `cancel_reason` is not None where a request to end came after the code had gone on: the next run
     is asked. `updates`: (update_id, name, input) of those that came then: the next run does them.
+    `unheard`: children whose end came then: the next run is told.
     """
 
     workflow_type: str
@@ -125,6 +126,7 @@ class ContinueAsNew(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=Fal
     signals: tuple[tuple[str, Payload | None], ...] = ()
     cancel_reason: str | None = None
     updates: tuple[tuple[str, str, Payload | None], ...] = ()
+    unheard: tuple[str, ...] = ()
 
 
 class CancelWorkflowStep(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from perdure import values, workflow
@@ -34,6 +34,7 @@ class Offspring:
         self._default_ids = 0
         # Those that run.
         self.handles: dict[str, tuple[ChildHandle[Any], Callable[..., Any] | None]] = {}
+        self.earlier: dict[str, ChildHandle[Any]] = {}  # Of the runs before.
         self._signals_sent = 0
         self._sent: deque[Sent] = deque()  # Said to others, without an event so far.
 
@@ -73,6 +74,15 @@ class Offspring:
             )
         )
         return handle
+
+    def inherit(self, child_ids: Iterable[str]) -> None:
+        """Take over the children of the run before."""
+        loop = self._side.loop
+        for child_id in child_ids:
+            handle = ChildHandle[Any](self, child_id, "", loop=loop, rank=loop.next_rank())
+            self._ids.add(child_id)
+            self.handles[child_id] = (handle, None)
+            self.earlier[child_id] = handle
 
     def _id(self, said: str | None) -> str:
         if said is None:
@@ -156,6 +166,8 @@ class Offspring:
             handle.give_up()
         else:
             handle.set_exception(_failed(handle, event.failure, event.status))
+        if event.child_id in self.earlier:
+            handle.cancelled() or handle.exception()  # This run need not wait for it.
         return True
 
     def said(self, event: records.SignalSent | records.ExternalCancelRequested) -> bool:

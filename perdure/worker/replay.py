@@ -197,6 +197,8 @@ class Replayer(WorkflowSide):
         if event.terms is not None:
             for name, payload in event.terms.signals:
                 self.messages.signalled(name, payload)
+            if event.terms.children:
+                self.children.inherit(child_id for child_id, _ in event.terms.children)
         self._main_task = self.loop.start(self._main(event.input), self.definition.name)
         if event.terms is None or not event.terms.signalled:
             self._wake(event.at_ms)
@@ -242,11 +244,15 @@ class Replayer(WorkflowSide):
         self._wake(event.at_ms)
 
     def _on_child_completed(self, event: records.ChildWorkflowCompleted) -> None:
-        if not self.is_finished and self.children.completed(event):
+        if self.is_finished:
+            self._hand_on(child_id=event.child_id)
+        elif self.children.completed(event):
             self._wake(event.at_ms)
 
     def _on_child_failed(self, event: records.ChildWorkflowFailed) -> None:
-        if not self.is_finished and self.children.failed(event):
+        if self.is_finished:
+            self._hand_on(child_id=event.child_id)
+        elif self.children.failed(event):
             self._wake(event.at_ms)
 
     def _on_signal(self, event: records.SignalReceived) -> None:
@@ -261,6 +267,7 @@ class Replayer(WorkflowSide):
         signal: tuple[str, records.Payload | None] | None = None,
         cancel_reason: str | None = None,
         update: tuple[str, str, records.Payload | None] | None = None,
+        child_id: str | None = None,
     ) -> None:
         """Something came after the code had ended this run: where another follows, it is for it."""
         if not self._issued:
@@ -272,6 +279,8 @@ class Replayer(WorkflowSide):
             step = msgspec.structs.replace(step, signals=(*step.signals, signal))
         elif update is not None:
             step = msgspec.structs.replace(step, updates=(*step.updates, update))
+        elif child_id is not None:
+            step = msgspec.structs.replace(step, unheard=(*step.unheard, child_id))
         elif step.cancel_reason is None and self._cancel_reason is None:
             step = msgspec.structs.replace(step, cancel_reason=cancel_reason)
         self._issued[-1] = (step, code, instruction)

@@ -143,9 +143,10 @@ def execute_child(
 
     The default id is `<parent's id>/@1`, `/@2`, … in the order of starting, the default queue the
     parent's own. When the parent ends while the child runs, `parent_close` says what becomes of it:
-    "terminate", "cancel", or "abandon", which lets it go on. A parent that continues as new leaves
-    its children to go on, and is not told of their end. An id that is taken fails the child
-    (ChildFailed, type ChildIdTaken). InvalidArgument at once for what can't be.
+    "terminate", "cancel", or "abandon", which lets it go on. A parent that continues as new has not
+    ended: its open children are the next run's (`earlier_children`), until the last run ends. An id
+    that is taken fails the child (ChildFailed, type ChildIdTaken). InvalidArgument at once for what
+    can't be.
     """
     children = runtime("execute_child").children
     target = function if isinstance(function, str) else definition_of(function)
@@ -187,3 +188,10 @@ async def start_child(
     The handle can signal and cancel it, and is awaited for its result when it suits.
     """
     return execute_child(function, *args, **options)
+
+
+def earlier_children() -> dict[str, ChildHandle[Any]]:
+    """The children that earlier runs of this workflow started and that were open when this run
+    began, by their ids: to be awaited, signalled, cancelled. Their results are plain data.
+    """
+    return dict(runtime("earlier_children").children.earlier)

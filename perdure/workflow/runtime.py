@@ -118,6 +118,9 @@ class Messages(Protocol):
 class Children(Protocol):
     """The workflows that a workflow starts, and others that it speaks to."""
 
+    earlier: dict[str, ChildHandle[Any]]
+    """Children of the runs before, that were open when this run began."""
+
     def start(
         self,
         target: Definition | str,

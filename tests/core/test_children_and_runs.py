@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from perdure.core import commands as c
@@ -277,12 +278,55 @@ def test_the_end_of_a_parent_reaches_the_newest_run_of_its_child(rig: Rig) -> No
     assert rig.execution(execution_id("w/@1", 2)).status is Status.TERMINATED
 
 
-def test_children_of_a_run_that_is_continued_live_on_and_tell_nobody(rig: Rig) -> None:
+@pytest.mark.parametrize("reopened", [False, True])
+def test_open_children_of_a_run_that_is_continued_are_the_next_runs(rig: Rig, reopened) -> None:
+    with_child(rig)
+    rig.ask(rig.step(child("w/@2", "abandon"), again()))
+    assert rig.execution(SECOND).more.children == {"w/@1": "terminate", "w/@2": "abandon"}
+    if reopened:
+        rig.open()
+    rig.ask(rig.step(c.CompleteWorkflow(b"m\x05"), workflow_id="w/@1"))
+    assert told(rig)[SECOND] == ["ChildWorkflowCompleted"]
+    assert rig.execution(SECOND).more.children == {"w/@2": "abandon"}
+
+
+@pytest.mark.parametrize(
+    ("close", "expected"),
+    [("terminate", "Terminated"), ("cancel", "Running"), ("abandon", "Running")],
+)
+def test_the_end_of_the_last_run_means_to_a_child_what_that_of_its_own_would(close, expected):
+    rig = Rig()
+    rig.ask(rig.start())
+    with_child(rig, close)
+    rig.ask(rig.step(again()))
+    rig.ask(rig.step(again(), workflow_id=SECOND))
+    kid = rig.execution("w/@1")
+    assert kid.is_open
+    assert not (kid.more.cancel_requested)
+    rig.ask(rig.step(c.CompleteWorkflow(None), workflow_id=execution_id("w", 3)))
+    kid = rig.execution("w/@1")
+    assert (kid.status.value, kid.more.cancel_requested) == (expected, close == "cancel")
+
+
+def test_a_later_run_asks_a_child_of_the_first_to_end(rig: Rig) -> None:
     with_child(rig)
     rig.ask(rig.step(again()))
-    assert rig.execution("w/@1").is_open
-    rig.ask(rig.step(c.CompleteWorkflow(None), workflow_id="w/@1"))
-    assert list(told(rig)) == ["w/@1"]
+    rig.ask(rig.step(c.CancelChild("w/@1"), workflow_id=SECOND))
+    assert rig.execution("w/@1").more.cancel_requested
+
+
+@pytest.mark.parametrize("how", ["not read", "read behind the end"])
+def test_the_end_of_a_child_that_the_code_has_not_heard_of_is_told_to_the_next_run(
+    rig: Rig, how
+) -> None:
+    with_child(rig, "abandon")
+    ending = again() if how == "not read" else msgspec.structs.replace(again(), unheard=("w/@1",))
+    too_soon = rig.step(ending)
+    rig.ask(rig.step(c.FailWorkflow(BOOM), workflow_id="w/@1"))
+    rig.ask(too_soon if how == "not read" else rig.step(ending))
+    assert told(rig)[SECOND] == ["WorkflowStarted", "ChildWorkflowFailed"]
+    assert rig.execution(SECOND).more.children == {}
+    assert rig.execution(SECOND).task_ready
 
 
 def test_the_keys_of_a_later_run_are_its_own(rig: Rig) -> None:

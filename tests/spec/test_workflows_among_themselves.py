@@ -106,7 +106,32 @@ async def ends(workflow_id: str) -> str:
     return "asked"
 
 
-WORKFLOWS = (echo, family, counting, gives_up, tidies, speaks, ends)
+@workflow.define
+async def dynasty(close: str, runs: int, mine: str = "") -> list[str]:
+    """Its child is started in the first of `runs`; the last one, after an hour, is told of it."""
+    run = workflow.info().run
+    if run == 1:
+        await workflow.start_child(echo, "kept", 5_000_000, workflow_id="kid", parent_close=close)
+    if run < runs:
+        workflow.continue_as_new(close, runs, mine)
+    if mine == "waits":
+        return [f"{it}: {await kid}" for it, kid in workflow.earlier_children().items()]
+    await asyncio.sleep(3_600)
+    return list(workflow.earlier_children())
+
+
+@workflow.define
+async def hurries() -> str:
+    """Continues as new at the very instant at which its child ends."""
+    if workflow.info().run == 1:
+        await workflow.start_child(echo, "kept", 1_000, workflow_id="kid")
+        await asyncio.sleep(1)
+        workflow.continue_as_new()
+    found = workflow.earlier_children()
+    return await found["kid"] if found else "heard before"
+
+
+WORKFLOWS = (echo, family, counting, gives_up, tidies, speaks, ends, dynasty, hurries)
 
 
 class Scene:
@@ -274,6 +299,38 @@ def test_what_is_not_there_can_not_be_ended(scene) -> None:
     for ask in (scene.client.cancel_workflow, scene.client.terminate_workflow):
         with pytest.raises(NotFound):
             ask("nobody")
+
+
+# --- children over the runs of their parent -----------------------------------------
+@pytest.mark.parametrize("runs", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("close", "end"), [("terminate", "Terminated"), ("cancel", "Cancelled"), ("abandon", "Running")]
+)
+def test_parent_close_applies_when_the_last_run_has_ended(scene: Scene, close, end, runs) -> None:
+    scene.client.start_workflow("dynasty", close, runs, workflow_id="d")
+    scene.run()
+    assert scene.client.describe_workflow("d").run == runs
+    assert scene.status("kid") == "Running"
+    assert scene.client.describe_workflow("d").children[0].workflow_id == "kid"
+    scene.pass_ms(3_600_000)
+    assert scene.client.result("d") == ([] if runs == 1 else ["kid"])
+    assert scene.status("kid") == end
+
+
+@pytest.mark.parametrize("runs", [2, 4])
+def test_a_later_run_waits_for_a_child_of_the_first(scene: Scene, runs) -> None:
+    scene.client.start_workflow("dynasty", "terminate", runs, "waits", workflow_id="d")
+    scene.run()
+    scene.pass_ms(5_000_000)
+    assert scene.client.result("d") == ["kid: kept!"]
+    assert "ChildWorkflowCompleted" in scene.kinds("d")
+
+
+def test_no_end_of_a_child_is_lost_between_two_runs(scene: Scene) -> None:
+    scene.client.start_workflow("hurries", workflow_id="h")
+    scene.run()
+    scene.pass_ms(1_000)
+    assert scene.client.result("h") in ("kept!", "heard before")
 
 
 # --- words to other workflows -----------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from perdure import errors, values, workflow
 from perdure.core import commands, records
+from perdure.core.start import StartTerms
 from perdure.failures import Failure
 
 
@@ -258,3 +259,49 @@ def test_a_history_of_before_answers_goes_on_as_it_went(history):
     assert isinstance(last, commands.FailWorkflow)
     assert last.failure.type == "ExternalFailed"
     replayer.close()
+
+
+# --- over runs --------------------------------------------------------------------
+def test_an_end_that_comes_behind_the_end_of_a_run_is_for_the_next(history):
+    async def flow():
+        await workflow.start_child(kid, 1)
+        await asyncio.sleep(0.005)
+        workflow.continue_as_new()
+
+    run = history(flow, answers=lambda step: (5, [1, True]))
+    run.replayer.feed(run.events)
+    for step in run.replayer.take_steps():
+        run.record(step)
+    run._add(records.TimerFired, 1_005, 1)
+    run._add(records.ChildWorkflowCompleted, 1_005, "w/@1", values.encode([1, True]))
+    run.replayer.feed(run.events)
+    (last,) = run.replayer.take_steps()
+    assert last.unheard == ("w/@1",)
+    run.replayer.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_children_of_earlier_runs_are_there_and_their_ids_are_taken(history, fails):
+    async def flow():
+        children = workflow.earlier_children()
+        try:
+            workflow.execute_child(kid, 1, workflow_id="old")
+        except errors.InvalidArgument as problem:
+            taken = problem.message
+        assert not children["other"].done()
+        try:
+            return [await children["old"], "used for two" in taken]
+        except workflow.ChildFailed as problem:
+            return [problem.failure.type, problem.workflow_id]
+
+    ended = (records.ChildWorkflowCompleted, "old", values.encode(7))
+    if fails:
+        ended = (records.ChildWorkflowFailed, "old", "Failed", Failure("Boom"))
+    terms = StartTerms(children=(("old", "cancel"), ("other", "terminate")))
+    run = history(flow, terms=terms)
+    run.replayer.feed(run.events)
+    run._add(ended[0], 1_005, *ended[1:])
+    run.replayer.feed(run.events)
+    (last,) = run.replayer.take_steps()
+    assert values.to_builtins(last.result) == (["Boom", "old"] if fails else [7, True])
+    run.replayer.close()
