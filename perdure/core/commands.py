@@ -272,6 +272,7 @@ AnyCommand = (
 
 
 STEP_DROPPED = "StepDropped"
+REPEATED = "Repeated"
 NOT_TAKEN = "NotTaken"
 STARTED = "Started"
 
@@ -281,7 +282,9 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """Accepted.
 
     `state`: of the activity after a failure (Retrying, DeadLettered, Dropped); STEP_DROPPED where
-    the result counts and what the workflow would have done then does not; NOT_TAKEN of a signal
+    the result counts and what the workflow would have done then does not; REPEATED of a workflow
+    task that history had before, maybe of another worker, where a side effect may have had another
+    value: what the code saw in this worker's memory is not what counts; NOT_TAKEN of a signal
     that the workflow's code, as it stands, has nothing for, STARTED of a message with which it was
     started; else empty.
     """

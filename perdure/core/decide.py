@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure.core import decide_activity, decide_dead_letter, decide_interactions, limits
 from perdure.core.commands import (
+    REPEATED,
     AnyAnswer,
     Command,
     CompleteActivity,
@@ -133,7 +134,7 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
         command.consumed_from,
         command.commands_from,
     ):
-        return Decision((), Done())  # The same result again, or its equal from another worker.
+        return Decision((), Done(REPEATED))
     stale = _at_cursor(execution, command.consumed_from, command.commands_from)
     if stale is not None:
         return stale

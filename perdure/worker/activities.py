@@ -31,6 +31,8 @@ HEAP_SLACK = 1_000
 # Who stood still may find that a lease has lasted on: so long it waits to be told.
 ASK_MS = 1_000
 LOST_CODES = frozenset({"FAILED_PRECONDITION", "NOT_FOUND"})
+# What the workflow did then is not, or not surely, what it has in memory here.
+_NOT_AS_HERE = (commands.STEP_DROPPED, commands.REPEATED)
 
 
 class State(Enum):
@@ -333,7 +335,7 @@ class Activities:
         report = held.report
         if isinstance(report, commands.CompleteActivity) and report.following is not None:
             assert self._workflows is not None
-            counts = isinstance(answer, commands.Done) and answer.state != commands.STEP_DROPPED
+            counts = isinstance(answer, commands.Done) and answer.state not in _NOT_AS_HERE
             self._workflows.followed(report.following.workflow_id, counts)
         if isinstance(answer, commands.Refusal):
             self._report_refused(held, answer, now_ms)

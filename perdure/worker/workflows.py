@@ -95,7 +95,9 @@ class Workflows:
         if known is not None:
             if cursor <= known.cursor:
                 return
+            # Whether it went on as here, or as another worker said, is not known.
             self._forget(known)
+            self.replays.evict(task.workflow_id)
         if cursor <= self._done.get(task.workflow_id, (-1, -1)):
             return
         if task.workflow_id in self._ahead:
@@ -221,6 +223,8 @@ class Workflows:
             self.replays.evict(id_)
         elif isinstance(held.report, commands.CompleteWorkflowTask):
             # A copy of the task may still be on the way.
+            if isinstance(answer, commands.Done) and answer.state == commands.REPEATED:
+                self.replays.evict(id_)
             self._done[id_] = held.cursor
             self._done.move_to_end(id_)
             if len(self._done) > DONE_KEPT:

@@ -33,11 +33,11 @@ def test_a_task_moves_the_cursor_over_what_it_saw_and_did(rig):
     assert not execution.task_ready
 
 
-def test_the_same_result_again_is_no_error_and_changes_nothing(rig):
+def test_the_same_result_again_is_no_error_changes_nothing_and_is_answered_as_what_it_is(rig):
     task = rig.step(SCHEDULE)
-    assert rig.ask(task, task) == [c.Done(), c.Done()]
+    assert rig.ask(task, task) == [c.Done(), c.Done(c.REPEATED)]
     rig.open()
-    assert rig.ask(task) == c.Done()
+    assert rig.ask(task) == c.Done(c.REPEATED)
     assert rig.records() == []
     assert rig.execution().last_event_id == 2
 

@@ -82,7 +82,7 @@ def test_a_hired_activity_waits_for_nobody_in_the_count_of_what_is_ready(rig):
 def test_a_repeated_report_hires_nobody_again(rig):
     hired(rig)
     n = rig.ledger.n
-    assert rig.ask(c.CompleteWorkflowTask("w", 0, 0, 1, (schedules(),), HIRE)) == c.Done()
+    assert rig.ask(c.CompleteWorkflowTask("w", 0, 0, 1, (schedules(),), HIRE)) == c.Done(c.REPEATED)
     assert (rig.ledger.n, rig.activity().grant) == (n, 1)
 
 
@@ -109,7 +109,7 @@ def test_the_step_may_hire_the_next_activity_on_the_slot_that_comes_free(rig):
 
 @pytest.mark.parametrize("opened_again", [False, True])
 @pytest.mark.parametrize("step", [c.CompleteWorkflow(b"md"), c.StartTimer(1, 10)])
-def test_the_same_report_again_changes_nothing_and_is_answered_alike(rig, step, opened_again):
+def test_the_same_report_again_changes_nothing_and_is_answered_as_a_repeat(rig, step, opened_again):
     hired(rig)
     report = ends(rig, 1_000, step)
     assert rig.ask(report) == c.Done()
@@ -117,7 +117,7 @@ def test_the_same_report_again_changes_nothing_and_is_answered_alike(rig, step, 
     if opened_again:
         rig.open()
         n = rig.ledger.n
-    assert rig.ask(report) == c.Done()
+    assert rig.ask(report) == c.Done(c.REPEATED)
     assert rig.ledger.n == n
 
 

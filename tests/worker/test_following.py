@@ -87,10 +87,13 @@ def test_it_goes_on_step_by_step_to_the_end(node, workflow_task, task):
     assert following.steps == (commands.CompleteWorkflow(result(6)),)
 
 
-def test_a_dropped_step_is_run_again_from_history(node, workflow_task, task):
+@pytest.mark.parametrize("state", [commands.STEP_DROPPED, commands.REPEATED])
+def test_a_step_that_does_not_surely_count_is_run_again_from_history(
+    node, workflow_task, task, state
+):
     begin(node, workflow_task)
     node.say(activity_of(task, "one", 1))
-    node.command(commands.CompleteActivity, commands.Done(commands.STEP_DROPPED))
+    node.command(commands.CompleteActivity, commands.Done(state))
     # It stands where we ran it to, by another way: at another time, for instance.
     completed = records.ActivityTaskCompleted(7, 99, "two", 1, 1, 1, result(4), 50, "other")
     events = (records.ActivityTaskScheduled(5, 99, "two", "double", None, OPTIONS), completed)

@@ -12,6 +12,7 @@ import pytest
 from perdure import activity, values, workflow
 from perdure.core import limits, links
 from perdure.core.commands import (
+    REPEATED,
     CompleteActivity,
     CompleteWorkflow,
     CompleteWorkflowTask,
@@ -193,6 +194,25 @@ def test_a_refused_result_evicts_the_workflow(node, workflow_task, page):
     node.worker(workflows=ALL)
     node.say(workflow_task("w", "twice", started()))
     node.command(CompleteWorkflowTask, Refusal("FAILED_PRECONDITION", "not the cursor"))
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    assert node.next(links.Fetch).after == 0
+
+
+def test_a_result_that_history_had_before_evicts_the_workflow(node, workflow_task, page):
+    """Another worker may have said it, with another value of a side effect."""
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    node.command(CompleteWorkflowTask, Done(REPEATED))
+    node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
+    assert node.next(links.Fetch).after == 0
+
+
+def test_a_task_that_comes_before_the_answer_to_the_last_one_is_run_from_the_first_event(
+    node, workflow_task, page
+):
+    node.worker(workflows=ALL)
+    node.say(workflow_task("w", "twice", started()))
+    node.next(links.Ask)
     node.say(workflow_task("w", "twice", *FIRST, consumed=1, commands=1))
     assert node.next(links.Fetch).after == 0
 
