@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.core.commands import AnyCommand, CompleteActivity, CompleteWorkflowTask, Hire
+from perdure.core.commands import (
+    AnyCommand,
+    Command,
+    CompleteActivity,
+    CompleteWorkflowTask,
+    Hire,
+)
 from perdure.core.ids import Address, seal
 from perdure.core.ledger import Ledger
 from perdure.core.links import ActivityTask, Ask, pack_session
@@ -18,7 +24,7 @@ from perdure.core.open_work import task_of
 from perdure.values import is_reference
 
 # What may bring such a wish with it.
-HIRING = (CompleteWorkflowTask, CompleteActivity)
+HIRING: frozenset[type[Command]] = frozenset({CompleteWorkflowTask, CompleteActivity})
 
 
 def checked(ask: Ask, head: bytes) -> Ask:
@@ -60,7 +66,7 @@ def tasks(command: AnyCommand, ledger: Ledger, now_ms: int) -> Iterator[Activity
 
 def _wish(command: AnyCommand) -> tuple[str, Hire] | None:
     """The workflow whose report asks for leases, and what it asks for."""
-    task = command.following if isinstance(command, CompleteActivity) else command
-    if not isinstance(task, CompleteWorkflowTask) or task.hire is None:
+    task = command.following if type(command) is CompleteActivity else command
+    if type(task) is not CompleteWorkflowTask or task.hire is None:
         return None
     return task.workflow_id, task.hire

@@ -15,7 +15,8 @@ import msgspec
 
 from actors import history_answers, history_points
 from actors.feed import Followers
-from actors.hiring import HIRING, checked, tasks
+from actors.hiring import HIRING, tasks
+from actors.history_asked import Asked, AskedFor
 from actors.history_updates import UpdateWatches
 from actors.history_waiting import AGAIN_MS, Waiting, take_over, wait
 from actors.host import Host
@@ -26,18 +27,7 @@ from perdure.core.boot import Boot
 from perdure.core.bounds import Bounds
 from perdure.core.change import Change
 from perdure.core.closings import closed
-from perdure.core.commands import (
-    CompleteActivity,
-    CompleteWorkflowTask,
-    DetachLease,
-    Done,
-    EndLease,
-    ExpireLease,
-    FailActivity,
-    FailWorkflowTask,
-    Refusal,
-    ReleaseActivity,
-)
+from perdure.core.commands import Done
 from perdure.core.ledger import Ledger
 from perdure.core.limits import (
     AUDIT_MS,
@@ -87,27 +77,10 @@ EXIT_NO_ROOM = 72
 EXIT_STORE_UNUSABLE = 2
 EXIT_STORE_BEHIND = 6
 
-# What a worker may ask for; anything else that a gateway passes on for one is refused.
-WORKER_COMMANDS = (
-    CompleteActivity,
-    FailActivity,
-    DetachLease,
-    ReleaseActivity,
-    CompleteWorkflowTask,
-    FailWorkflowTask,
-)
 _to_history = msgspec.msgpack.Decoder(list[ToHistory])
 
 
 # --- state ------------------------------------------------------------------
-class _Asked(msgspec.Struct, frozen=True, gc=False):
-    """A command with the way back to whoever asked."""
-
-    sender: str
-    head: bytes
-    ask: Ask
-
-
 class _Watcher(msgspec.Struct, frozen=True, gc=False):
     sender: str
     n: int
@@ -127,8 +100,7 @@ class History(Mailbox):
         self._writer: Writer
         self._ledger: Ledger
         self._epoch = 0
-        # In the order in which they are taken: gateways, proposals, expiries and ends of sessions.
-        self._asked: tuple[list[_Asked], list[_Asked], list[_Asked]] = ([], [], [])
+        self._asked = AskedFor()
         self._hellos: list[tuple[str, Hello]] = []
         self._new_watches: list[tuple[str, Watch]] = []
         self._watches: dict[str, list[_Watcher]] = {}
@@ -205,19 +177,10 @@ class History(Mailbox):
                 self._waiting.take(sender, head, message)
             return
         match message:
-            case Ask(command=command):
-                asked = _Asked(sender, head, message)
-                if head and isinstance(command, HIRING):
-                    asked = _Asked(sender, head, checked(message, head))
-                if head and not isinstance(command, WORKER_COMMANDS):
-                    answer = Refusal("INVALID_ARGUMENT", "not for workers to ask")
-                    self.send(sender, Answer(message.n, self._ledger.n, answer), head)
-                elif head or sender.startswith(GATEWAY):
-                    self._asked[0].append(asked)
-                elif isinstance(command, ExpireLease | EndLease):
-                    self._asked[2].append(asked)
-                else:
-                    self._asked[1].append(asked)
+            case Ask():
+                refusal = self._asked.put(sender, head, message)
+                if refusal is not None:
+                    self.send(sender, Answer(message.n, self._ledger.n, refusal), head)
             case Watch():
                 self._new_watches.append((sender, message))
             case Unwatch(n=n):
@@ -237,12 +200,8 @@ class History(Mailbox):
         for sender, hello in self._hellos:
             self._greet(sender, hello)
         self._hellos.clear()
-        first, second, third = self._asked
-        if first or second or third:
-            asked = [*first, *second, *third]
-            for part in self._asked:
-                part.clear()
-            self._commit(asked, now_ms)
+        if self._asked:
+            self._commit(self._asked.take(), now_ms)
         if self._new_watches:
             self._look_at_watches()
 
@@ -310,7 +269,7 @@ class History(Mailbox):
             self._followers.tell(sender, answer)
 
     # --- commits ------------------------------------------------------------
-    def _commit(self, asked: list[_Asked], now_ms: int) -> None:
+    def _commit(self, asked: list[Asked], now_ms: int) -> None:
         reached(CrashPoint.HISTORY_DRAINED_NOT_JUDGED)
         try:
             batch = self._write(asked, now_ms)
@@ -337,7 +296,7 @@ class History(Mailbox):
             reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
             self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
-            if isinstance(one.ask.command, HIRING) and type(answer) is Done:
+            if type(answer) is Done and type(one.ask.command) in HIRING:
                 for task in tasks(one.ask.command, self._ledger, now_ms):
                     self.send(one.sender, task, one.head)
         self._updates.committed(batch)
@@ -346,7 +305,7 @@ class History(Mailbox):
         if change is not None and not starts:
             self._publish(batch, change, now_ms)
 
-    def _write(self, asked: list[_Asked], now_ms: int) -> Batch:
+    def _write(self, asked: list[Asked], now_ms: int) -> Batch:
         """Judge these and make what follows durable. After Contradiction or Unfit nothing has
         happened, in the store or here.
         """
@@ -364,7 +323,7 @@ class History(Mailbox):
             raise
         return batch
 
-    def _commit_singly(self, asked: list[_Asked], now_ms: int) -> None:
+    def _commit_singly(self, asked: list[Asked], now_ms: int) -> None:
         """One of these makes a commit that can't be: the others must not suffer for it."""
         self.log.warning(LogName.COMMIT_SPLIT, n=self._ledger.n + 1, commands=len(asked))
         for one in asked:

@@ -98,8 +98,8 @@ def _delay_ms(activity: Activity, failure: Failure, facts: Facts) -> int:
     return retry_delay_ms(
         activity.options.retry,
         activity.attempt,
-        facts.draw(),
-        facts.jitter,
+        facts.standing.draw(),
+        facts.standing.jitter,
         failure.retry_after_ms,
     )
 
@@ -172,11 +172,12 @@ def grace_ms(lease: Lease, activity: Activity, facts: Facts) -> int:
 
     Our downtime is not held against its holder, who may have been trying to report all the while.
     """
-    if lease.granted_ms >= facts.began_ms:
+    if lease.granted_ms >= facts.standing.began_ms:
         return 0
     whole_ms = lease.attempt_deadline_ms - lease.granted_ms
     length_ms = min(activity.options.heartbeat_ms or whole_ms, whole_ms)
-    return facts.began_ms + min(length_ms, facts.recovery_grace_ms)
+    standing = facts.standing
+    return standing.began_ms + min(length_ms, standing.recovery_grace_ms)
 
 
 def too_late(lease: Lease, activity: Activity, facts: Facts) -> bool:

@@ -32,6 +32,7 @@ Position = tuple[int, str, str]  # (dead_ms, workflow id, activity id)
 _TOUCHING: frozenset[type[Record]] = frozenset(
     {ActivityDeadLettered, ActivityRedriven, ActivityTaskCancelled, ActivityCancelRequested}
 )
+_ENDS: frozenset[type[Record]] = frozenset({ActivityTaskCompleted, ActivityTaskFailed})
 _position_decoder = msgspec.msgpack.Decoder(Position)
 
 
@@ -58,8 +59,8 @@ def may_touch(record: Record) -> bool:
 
     True too often does no harm. An attempt's own end has `started_ms`: it was leased, not dead.
     """
-    if isinstance(record, ActivityTaskCompleted | ActivityTaskFailed):
-        return record.started_ms is None
+    if type(record) in _ENDS:
+        return record.started_ms is None  # type: ignore[attr-defined]
     return type(record) in _TOUCHING
 
 

@@ -172,7 +172,7 @@ def _complete_task(execution: Execution, command: CompleteWorkflowTask, facts: F
 
 def beyond(execution: Execution, more: int, facts: Facts) -> str:
     """Why a history may not grow by `more` events; empty where it may."""
-    bounds = facts.bounds
+    bounds = facts.standing.bounds
     if execution.last_event_id + more > bounds.history_events_max:
         what = f"limits.history_events_max: it has {execution.last_event_id} events"
     elif facts.history_bytes > bounds.history_bytes_max:

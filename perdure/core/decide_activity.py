@@ -6,8 +6,6 @@ nothing. What an end leads to is in attempt_ends.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from perdure.core.attempt_ends import (
     DROPPED,
     WAIT,
@@ -34,7 +32,7 @@ from perdure.core.commands import (
     ReleaseActivity,
     TimeOutActivity,
 )
-from perdure.core.facts import Decision, Facts, refuse
+from perdure.core.facts import Decision, Facts, Past, refuse
 from perdure.core.ids import Address
 from perdure.core.limits import UNCHARGED_IN_A_ROW_MAX
 from perdure.core.records import (
@@ -72,7 +70,9 @@ def grant(execution: Execution, command: GrantLease, facts: Facts) -> Decision:
     ):
         return refuse("FAILED_PRECONDITION", "this attempt is not waiting for a worker")
     now_ms = facts.now_ms
-    if execution.is_paused or facts.is_paused(activity.options.task_queue, activity.activity_type):
+    if execution.is_paused or facts.standing.is_paused(
+        activity.options.task_queue, activity.activity_type
+    ):
         return refuse("FAILED_PRECONDITION", "an operator has paused it")
     if now_ms < activity.due_ms:
         return refuse("FAILED_PRECONDITION", "too early", activity.due_ms)
@@ -100,8 +100,8 @@ def may_hire(execution: Execution, activity_type: str, queue: str, facts: Facts)
     """Whether a worker may have a lease for the asking: not where the scheduler has to count it."""
     return not (
         execution.is_paused
-        or facts.rules.limits_starts(queue, activity_type)
-        or facts.is_paused(queue, activity_type)
+        or facts.standing.rules.limits_starts(queue, activity_type)
+        or facts.standing.is_paused(queue, activity_type)
     )
 
 
@@ -324,16 +324,12 @@ def foresees(execution: Execution, command: CompleteActivity, facts: Facts) -> b
     )
 
 
-def became(
-    command: CompleteActivity,
-    address: Address | None,
-    closing_event: Callable[[str], Record | None],
-) -> bool:
+def became(command: CompleteActivity, address: Address | None, past: Past) -> bool:
     """Whether this completion, said before, became the very event that the worker ran on from.
 
     It may have become another: what followed was dropped then, and is not to count now.
     """
-    following, event = command.following, address and closing_event(address.activity_id)
+    following, event = command.following, address and past.closing_event(address.activity_id)
     return (
         following is not None
         and isinstance(event, ActivityTaskCompleted)
@@ -373,7 +369,7 @@ def _closing(facts: Facts) -> Record | None:
     address = facts.address
     if address is None:
         return None
-    event = facts.closing_event(address.activity_id)
+    event = facts.past.closing_event(address.activity_id)
     if not isinstance(event, ActivityTaskCompleted | ActivityTaskFailed):
         return None
     if (event.generation, event.grant) != (address.generation, address.grant):

@@ -107,7 +107,7 @@ def _no_dead_letter(execution: Execution, command: Resolution, facts: Facts) -> 
         if activity.redrives:
             is_now = f"is redriven already: it is {activity.state.value}, {times}"
         return refuse("NOT_FOUND", f"{what} {is_now}")
-    match facts.closing_event(command.activity_id):
+    match facts.past.closing_event(command.activity_id):
         case ActivityTaskCompleted():
             return refuse("NOT_FOUND", f"{what} is no dead letter: it has completed")
         case ActivityTaskFailed():
@@ -128,7 +128,7 @@ def _again(command: Resolution, facts: Facts, kind: type[Record]) -> Decision | 
     """
     if command.request_id is None:
         return None
-    event = facts.requested_event(scoped(kind, command.request_id))
+    event = facts.past.requested_event(scoped(kind, command.request_id))
     if event is None:
         return None
     is_same = getattr(event, "activity_id", None) == command.activity_id

@@ -167,14 +167,14 @@ def noted(execution: Execution, notes: SignalNotes, facts: Facts) -> tuple[Recor
 
 def update(execution: Execution, command: UpdateWorkflow, facts: Facts) -> Decision:
     """The update is kept for the workflow's code, and wakes it; the code will answer it."""
-    known = facts.requested_event(scoped(UpdateReceived, command.update_id))
+    known = facts.past.requested_event(scoped(UpdateReceived, command.update_id))
     if known is not None and not command.handed_on:
         return _same(command, known, command.update_id)
     refusal = _is_another(execution, command.start) or _closed_or_full(execution, command, facts)
     if refusal is not None:
         return refusal
     open_updates = 0 if execution.more is None else len(execution.more.updates)
-    if open_updates >= facts.bounds.open_updates:
+    if open_updates >= facts.standing.bounds.open_updates:
         text = f"limits.open_updates: {open_updates} updates of this workflow wait for their answer"
         return refuse("RESOURCE_EXHAUSTED", text)
     record = UpdateReceived(
@@ -203,7 +203,7 @@ def _closed_or_full(
         return _closed(execution)
     if command.start is not None and execution.last_event_id == 1:
         return None  # It has only just begun, for this very message.
-    bounds = facts.bounds
+    bounds = facts.standing.bounds
     more = execution.more
     if more is not None and more.unread >= bounds.pending_signals:
         text = f"limits.pending_signals: {more.unread} signals and updates were not read yet"
@@ -263,7 +263,7 @@ def _again(command: Any, kind: type[Record], facts: Facts) -> Decision | None:
     """The answer to a request that was made before, or None: it is new."""
     if command.request_id is None:
         return None
-    known = facts.requested_event(scoped(kind, command.request_id))
+    known = facts.past.requested_event(scoped(kind, command.request_id))
     return None if known is None else _same(command, known, command.request_id)
 
 

@@ -144,17 +144,21 @@ class Steps:
             activity_id in self._execution.activities
             or activity_id in self._scheduled
             # Before its first command nothing of a workflow can have been closed: no look-up.
-            or (self._execution.commands and self._facts.closing_event(activity_id) is not None)
+            or (
+                self._execution.commands and self._facts.past.closing_event(activity_id) is not None
+            )
         ):
             return f"activity_id {activity_id!r} is used twice in one run"
         if not 1 <= len(activity_id.encode("utf-8")) <= limits.ID_BYTES_MAX:
             return f"activity_id must have 1 to {limits.ID_BYTES_MAX} bytes"
-        bound = self._facts.bounds.pending_activities
+        bound = self._facts.standing.bounds.pending_activities
         if len(self._execution.activities) + len(self._scheduled) >= bound:
             return _beyond("pending_activities", bound, "activities open at once")
         self._scheduled.add(activity_id)
         facts, kind = self._facts, step.activity_type
-        options = resolve_options(facts.rules.over(kind, step.options), facts.dlq_after_attempts)
+        options = resolve_options(
+            facts.standing.rules.over(kind, step.options), facts.standing.dlq_after_attempts
+        )
         self._add(ActivityTaskScheduled, activity_id, step.activity_type, step.input, options)
         if (
             self._hire is not None
@@ -220,7 +224,7 @@ class Steps:
             return f"workflow_id of a child must have 1 to {limits.ID_BYTES_MAX} bytes"
         if child_id in children or child_id in self._children:
             return f"child {child_id!r} is started twice"
-        bound = self._facts.bounds.pending_children
+        bound = self._facts.standing.bounds.pending_children
         if len(children) + len(self._children) >= bound:
             return _beyond("pending_children", bound, "children open at once")
         self._children[child_id] = step.parent_close
@@ -292,7 +296,7 @@ class Steps:
     def _set_attributes(self, step: SetSearchAttributes) -> str | None:
         after = self._attributes()
         after.update(step.attributes)
-        bound = self._facts.bounds.search_attributes
+        bound = self._facts.standing.bounds.search_attributes
         if sum(value is not None for value in after.values()) > bound:
             return _beyond("search_attributes", bound, "search attributes")
         if len(msgspec.msgpack.encode(step.attributes)) > limits.ATTRIBUTES_BYTES_MAX:
@@ -349,7 +353,7 @@ class Steps:
             return []
         return [
             end
-            for event in self._facts.history()
+            for event in self._facts.past.history()
             if (end := end_of_child(event)) is not None
             and (event.event_id > self._consumed or end.child_id in step.unheard)  # type: ignore[attr-defined]
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -44,24 +44,34 @@ class Draft:
         self.then: deque[FollowOn] = deque()
         self.is_following = False  # What is judged follows from what was decided already.
 
-    def note(self, workflow_id: str, record: Any) -> None:
-        """Remember which rows `record` touches, and what can be looked up by it before it is
+    def note(self, workflow_id: str, records: Iterable[Any]) -> None:
+        """Remember which rows `records` touch, and what can be looked up by them before they are
         stored.
         """
-        traits = TRAITS[type(record)]
-        if traits.tells and record.activity_id:
-            self.activities[workflow_id, record.activity_id] = None
-            self.dead_letters |= may_touch(record)
-            if traits.closes:
-                self.closing[workflow_id, record.activity_id] = record
-        elif traits.is_timer:
-            self.timers[workflow_id, record.timer_id] = None
-        elif traits.ends:
-            self.closings[workflow_id] = record
-        if traits.request is not None:
-            request_id = getattr(record, traits.request)
-            if request_id is not None:
-                self.requested[workflow_id, scoped(type(record), request_id)] = record
+        for record in records:
+            traits = TRAITS[type(record)]
+            if traits.tells and record.activity_id:
+                key = (workflow_id, record.activity_id)
+                self.activities[key] = None
+                if may_touch(record):
+                    self.dead_letters = True
+                if traits.closes:
+                    self.closing[key] = record
+            elif traits.is_timer:
+                self.timers[workflow_id, record.timer_id] = None
+            elif traits.ends:
+                self.closings[workflow_id] = record
+            if traits.request is not None:
+                request_id = getattr(record, traits.request)
+                if request_id is not None:
+                    self.requested[workflow_id, scoped(type(record), request_id)] = record
+
+    def touch(self, activities: list[tuple[str, str]], timers: list[tuple[str, int]]) -> None:
+        """Remember rows of an execution that has ended or was reset."""
+        self.activities.update(dict.fromkeys(activities))
+        self.timers.update(dict.fromkeys(timers))
+        if activities:
+            self.dead_letters = True
 
     def refused(self, follow_on: FollowOn, refusal: Refusal) -> list[tuple[str, int]]:
         """What was to follow does not: tell whoever had a decision do it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -16,33 +17,70 @@ from perdure.core.rules import NO_RULES, Rules
 Jitter = Callable[[float, float], float]
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """All that `decide` may know besides state and command.
+class Past(Protocol):
+    """What the execution at hand has behind it: looked up, where a decision turns on it."""
 
-    `draw` gives a number from [0, 1), only asked where a retry is scheduled. `address` is where
-    the command's token points (None: it has none, or a forged one). `began_ms` is when this
-    history took the store over, `recovery_grace_ms` what older leases get from then on at the most,
-    `stall_ms` the sum of all stalls until now. `closing_event` finds the event that closed an
-    activity, `requested_event` the one that an operator's request made (by `scoped`), of the
-    execution at hand. `rules` are the operator's; `is_paused` says whether they hold activities of
-    a (queue, type) back at present.
+    def closing_event(self, activity_id: str) -> Record | None:
+        """The event that closed an activity."""
+        ...
+
+    def requested_event(self, request_id: str) -> Record | None:
+        """The event that an operator's request made (by `scoped`)."""
+        ...
+
+    def history(self) -> Sequence[Record]:
+        """All its events, in order."""
+        ...
+
+
+class NoPast:
+    """Of an execution that nothing is known of."""
+
+    def closing_event(self, activity_id: str) -> Record | None:
+        """None."""
+        return None
+
+    def requested_event(self, request_id: str) -> Record | None:
+        """None."""
+        return None
+
+    def history(self) -> Sequence[Record]:
+        """Nothing."""
+        return ()
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What holds for all that one history decides.
+
+    `draw` gives a number from [0, 1), only asked where a retry is scheduled. `began_ms` is when
+    this history took the store over, `recovery_grace_ms` what older leases get from then on at the
+    most. `rules` are the operator's; `is_paused` says whether they hold activities of a
+    (queue, type) back at present.
     """
 
-    now_ms: int
     draw: Callable[[], float]
     jitter: Jitter | None = None
     dlq_after_attempts: int = 5
-    address: Address | None = None
     began_ms: int = 0
     recovery_grace_ms: int = GRACE_MS
-    stall_ms: int = 0
-    closing_event: Callable[[str], Record | None] = lambda _: None
-    requested_event: Callable[[str], Record | None] = lambda _: None
     bounds: Bounds = DEFAULT
     rules: Rules = NO_RULES
     is_paused: Callable[[str, str], bool] = lambda _, __: False
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """All that `decide` may know besides state and command.
+
+    `address` is where the command's token points (None: it has none, or a forged one), `stall_ms`
+    the sum of all stalls until now.
+    """
+
+    now_ms: int
+    standing: Standing
+    address: Address | None = None
+    stall_ms: int = 0
     history_bytes: int = 0  # Of all events of the execution at hand.
-    history: Callable[[], Sequence[Record]] = tuple  # All events of it, in order.
+    past: Past = NoPast()
 
 
 class FollowOn(msgspec.Struct, frozen=True, gc=False):

@@ -11,12 +11,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from perdure.core.batch import Aside, Batch, Source, Unfit
 from perdure.core.bounds import DEFAULT, Bounds
+from perdure.core.change import StoredEvent
 from perdure.core.commands import (
     STEP_DROPPED,
     AnyAnswer,
@@ -36,24 +34,25 @@ from perdure.core.decide_interactions import BY_ID
 from perdure.core.decide_start import MESSAGES, with_start
 from perdure.core.draft import Draft
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Decision, Facts, Jitter
+from perdure.core.facts import Decision, Facts, Jitter, Standing
 from perdure.core.gates import Gates
 from perdure.core.ids import Address, execution_id, of_execution, unseal
 from perdure.core.interactions import SetGate
-from perdure.core.limits import GRACE_MS, READY_MAX, RUNS_LOOKED_AT
-from perdure.core.records import Record, WorkflowReset, WorkflowStarted, decode_event
+from perdure.core.limits import GRACE_MS, READY_MAX
+from perdure.core.past import Reading, StoredPast
+from perdure.core.records import Record, WorkflowReset, WorkflowStarted
 from perdure.core.rules import NO_RULES, Rules
 from perdure.core.schedule_book import ScheduleBook
 from perdure.core.schedule_state import SCHEDULE_MARK
 from perdure.core.state import Execution, Status
-from perdure.core.traits import TRAITS, stored
+from perdure.core.traits import TRAITS, stored_events
 
 EXECUTIONS_KEPT = 20_000
-_REPORTS = (CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat, DetachLease)
+_REPORTS: frozenset[type[Command]] = frozenset(
+    {CompleteActivity, FailActivity, ReleaseActivity, RecordHeartbeat, DetachLease}
+)
 # Of the first run, where there may be another.
 _RAN_ON = (Status.CONTINUED_AS_NEW, Status.REMOVED)
-# What a value that is no text or no number brings about: an id, or what a row is made of.
-_OF_VALUES = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 
 
 class Ledger:
@@ -89,23 +88,26 @@ class Ledger:
         self.ready = ready
         self.full = ""  # Why new work is refused, where its disk is nearly full.
         self._ready_max = ready_max
-        self._began_ms = began_ms
-        self._recovery_grace_ms = recovery_grace_ms
         # Sum of all stalls until now: whoever has a clock that can stall keeps it up to date.
         self.stall_ms = stall_ms
         self._source = source
         self._epoch = epoch
         self._last_hash = last_hash
-        self._draw = draw
-        self._jitter = jitter
-        self._dlq_after_attempts = dlq_after_attempts
-        self._bounds = bounds
-        self._rules = rules
         self._gates = Gates(source.gates())
+        self._standing = Standing(
+            draw=draw,
+            jitter=jitter,
+            dlq_after_attempts=dlq_after_attempts,
+            began_ms=began_ms,
+            recovery_grace_ms=recovery_grace_ms,
+            bounds=bounds,
+            rules=rules,
+            is_paused=self._is_paused,
+        )
         self._executions: dict[str, Execution] = {}
         self._sizes: dict[str, int] = {}  # Bytes of the histories of those.
+        self._read = Reading(source)
         self._schedules = ScheduleBook(lambda one: self._read(source.schedule, one))
-        self._unread: Exception | None = None  # Why the source could not be read.
 
     def execution(self, workflow_id: str) -> Execution | None:
         """The execution as of the last commit, or None. Not to be changed."""
@@ -183,10 +185,11 @@ class Ledger:
     # --- one command --------------------------------------------------------
     def _judge_one(self, draft: Draft, command: Command, now_ms: int) -> AnyAnswer:
         address: Address | None = None
-        if type(command) is SetGate:
-            return self._gates.judge(command, now_ms, draft.groups, draft.gates)
-        if isinstance(command, _REPORTS):
-            address = unseal(command.token, self.key)
+        kind = type(command)
+        if kind is SetGate:
+            return self._gates.judge(command, now_ms, draft.groups, draft.gates)  # type: ignore[arg-type]
+        if kind in _REPORTS:
+            address = unseal(command.token, self.key)  # type: ignore[attr-defined]
             if address is None:
                 return Refusal("FAILED_PRECONDITION", "the token is none of this store's")
             workflow_id = address.workflow_id
@@ -195,11 +198,11 @@ class Ledger:
             workflow_id = command.workflow_id if address is None else address.workflow_id  # type: ignore[attr-defined]
         if workflow_id.startswith(SCHEDULE_MARK):
             return self._judge_schedule(draft, workflow_id, command, now_ms)
-        if type(command) in BY_ID:
+        if kind in BY_ID:
             try:
                 workflow_id = self.newest(workflow_id)
             except Exception as problem:
-                if problem is self._unread:
+                if problem is self._read.failed:
                     raise
                 return self._set_aside(draft, command)
         if isinstance(command, MESSAGES) and command.start is not None:
@@ -213,7 +216,7 @@ class Ledger:
         try:
             return self._schedules.judge(draft, group, command, now_ms, self.n + 1)
         except Exception as problem:
-            if problem is self._unread:
+            if problem is self._read.failed:
                 raise
             return self._set_aside(draft, command)
 
@@ -232,13 +235,13 @@ class Ledger:
         assert following is not None
         try:
             execution = self.execution(workflow_id)
-            facts = Facts(now_ms=now_ms, draw=self._draw, address=address)
+            facts = Facts(now_ms, self._standing, address)
             is_held = execution is not None and self.is_held(execution)
             fits = not is_held and execution is not None and foresees(execution, command, facts)
-            closing = partial(self._closing_event, draft, workflow_id)
-            is_repeat = not fits and became(command, address, closing)
+            past = StoredPast(self._read, draft, workflow_id)
+            is_repeat = not fits and became(command, address, past)
         except Exception as problem:
-            if problem is self._unread:
+            if problem is self._read.failed:
                 raise
             return self._set_aside(draft, command)
         alone = CompleteActivity(command.token, command.result, command.at_ms if fits else 0)
@@ -263,7 +266,7 @@ class Ledger:
         try:
             decision = self._decide(draft, workflow_id, command, address, now_ms)
         except Exception as problem:
-            if problem is self._unread:
+            if problem is self._read.failed:
                 raise
             return self._set_aside(draft, command)
         if decision.records:
@@ -313,61 +316,22 @@ class Ledger:
         now_ms: int,
     ) -> Decision:
         facts = Facts(
-            now_ms=now_ms,
-            draw=self._draw,
-            jitter=self._jitter,
-            dlq_after_attempts=self._dlq_after_attempts,
-            address=address,
-            began_ms=self._began_ms,
-            recovery_grace_ms=self._recovery_grace_ms,
-            stall_ms=self.stall_ms,
-            closing_event=partial(self._closing_event, draft, workflow_id),
-            requested_event=partial(self._requested_event, draft, workflow_id),
-            bounds=self._bounds,
-            rules=self._rules,
-            is_paused=self._gates.hold_activity,
-            history_bytes=self._sizes.get(workflow_id, 0),
-            history=partial(self._history, draft, workflow_id),
+            now_ms,
+            self._standing,
+            address,
+            self.stall_ms,
+            self._sizes.get(workflow_id, 0),
+            StoredPast(self._read, draft, workflow_id),
         )
         return decide(self.execution(workflow_id), command, facts)
 
-    def _read(self, read: Callable[..., Any], *of: str) -> Any:
-        """What the source has. Where it fails, the command at hand is not to blame; where a row of
-        it makes no sense, what concerns that row is.
-        """
-        try:
-            return read(*of)
-        except _OF_VALUES:
-            raise
-        except Exception as problem:
-            self._unread = problem
-            raise
-
-    def _closing_event(self, draft: Draft, workflow_id: str, activity_id: str) -> Record | None:
-        found = draft.closing.get((workflow_id, activity_id))
-        return found or self._read(self._source.closing_event, workflow_id, activity_id)
-
-    def _requested_event(self, draft: Draft, workflow_id: str, request_id: str) -> Record | None:
-        """It may have been asked of an earlier run: a request that is repeated late."""
-        name, run = of_execution(workflow_id)
-        for earlier in range(run, max(0, run - RUNS_LOOKED_AT), -1):
-            one = execution_id(name, earlier)
-            found: Record | None = draft.requested.get((one, request_id))
-            found = found or self._read(self._source.requested_event, one, request_id)
-            if found is not None:
-                return found
-        return None
-
-    def _history(self, draft: Draft, workflow_id: str) -> list[Record]:
-        """Every event, those of the batch at hand included."""
-        events: list[Record] = self._read(self._source.history, workflow_id)
-        fresh = [one.body for one in draft.events if one.workflow_id == workflow_id]
-        return events + [decode_event(body) for body in fresh]
+    def _is_paused(self, queue: str, activity_type: str) -> bool:
+        return self._gates.hold_activity(queue, activity_type)
 
     def _set_aside(self, draft: Draft, command: Command) -> Refusal:
         address = getattr(command, "address", None)
-        if isinstance(command, _REPORTS):
-            address = unseal(command.token, self.key)
+        if type(command) in _REPORTS:
+            address = unseal(command.token, self.key)  # type: ignore[attr-defined]
         workflow_id = getattr(command if address is None else address, "workflow_id", "")
         draft.aside.append(Aside(command, traceback.format_exc(), workflow_id))
         return Refusal("INTERNAL", "the command made the engine fail; it changed nothing")
@@ -386,11 +350,11 @@ class Ledger:
         was_waiting = execution is not None and execution.is_waiting
         waiting = 0
         for record in records:
+            traits = TRAITS[type(record)]
             if execution is None:
                 assert isinstance(record, WorkflowStarted)
                 execution = begin(workflow_id, record)
                 continue
-            traits = TRAITS[type(record)]
             if traits.tells:
                 activity_id: str = record.activity_id  # type: ignore[attr-defined]
                 waiting -= waits(execution, activity_id)
@@ -398,39 +362,42 @@ class Ledger:
                 waiting += waits(execution, activity_id)
                 continue
             if traits.ends or type(record) is WorkflowReset:
-                open_before = [(workflow_id, activity_id) for activity_id in execution.activities]
+                open_before = _open_activities(execution)
                 timers_before = [(workflow_id, timer_id) for timer_id in execution.timers]
-                waiting -= sum(a.state in WAITING for a in execution.activities.values())
+                waiting -= _count_waiting(execution)
             evolve(execution, record, n)
             if type(record) is WorkflowReset:
-                open_before += [(workflow_id, activity_id) for activity_id in execution.activities]
-                waiting += sum(a.state in WAITING for a in execution.activities.values())
+                open_before += _open_activities(execution)
+                waiting += _count_waiting(execution)
                 draft.reset(workflow_id, record, timers_before, execution.timers)
                 timers_before = []
-        events = [
-            stored(workflow_id, record) for record in records if TRAITS[type(record)].is_event
-        ]
+        events = stored_events(workflow_id, records)
         assert execution is not None
         self.ready += waiting + execution.is_waiting - was_waiting
         self._executions[workflow_id] = execution
         if started:
             draft.started[workflow_id] = execution
-        draft.activities.update(dict.fromkeys(open_before))
-        draft.dead_letters |= bool(open_before)
-        draft.timers.update(dict.fromkeys(timers_before))
-        draft.events += events
+        if open_before or timers_before:
+            draft.touch(open_before, timers_before)
         if events:
-            size = sum([len(event.body) for event in events])
-            self._sizes[workflow_id] = self._sizes.get(workflow_id, 0) + size
-            warn = self._bounds.history_events_warn
-            if execution.last_event_id >= warn > events[0].event_id - 1:
-                draft.long.append(workflow_id)
+            draft.events += events
+            self._has_grown(draft, execution, events)
         group = draft.groups.get(workflow_id)
         if group is None:
             draft.groups[workflow_id] = group = []
         group += records
-        for record in records:
-            draft.note(workflow_id, record)
+        draft.note(workflow_id, records)
+
+    def _has_grown(self, draft: Draft, execution: Execution, events: list[StoredEvent]) -> None:
+        """Count the bytes of its history; note where it has grown past the bound."""
+        workflow_id = execution.workflow_id
+        size = self._sizes.get(workflow_id, 0)
+        for event in events:
+            size += len(event.body)
+        self._sizes[workflow_id] = size
+        warn = self._standing.bounds.history_events_warn
+        if execution.last_event_id >= warn > events[0].event_id - 1:
+            draft.long.append(workflow_id)
 
     def _rebuild(self, draft: Draft, workflow_id: str) -> None:
         """Bring back the execution that a raising fold left half done: from the store and this
@@ -448,3 +415,11 @@ class Ledger:
             self._executions[workflow_id] = execution
             if workflow_id in draft.started:
                 draft.started[workflow_id] = execution
+
+
+def _open_activities(execution: Execution) -> list[tuple[str, str]]:
+    return [(execution.workflow_id, activity_id) for activity_id in execution.activities]
+
+
+def _count_waiting(execution: Execution) -> int:
+    return sum(activity.state in WAITING for activity in execution.activities.values())

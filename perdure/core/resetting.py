@@ -132,10 +132,10 @@ def reset(execution: Execution, command: ResetWorkflow, facts: Facts) -> Decisio
     """
     known = None
     if command.request_id is not None:
-        known = facts.requested_event(scoped(WorkflowReset, command.request_id))
+        known = facts.past.requested_event(scoped(WorkflowReset, command.request_id))
     if execution.status is Status.REMOVED:
         return refuse("NOT_FOUND", no_workflow(command.workflow_id).message)
-    events = facts.history()
+    events = facts.past.history()
     if isinstance(known, WorkflowReset):
         if (known.to_event, known.reason) != (command.to_event, command.reason):
             text = f"request_id {command.request_id!r} was used with another to_event or reason"

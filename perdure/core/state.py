@@ -29,6 +29,9 @@ class Status(StrEnum):
     REMOVED = "Removed"
 
 
+_RUNNING = Status.RUNNING  # An enum's member takes longer to look up than all that is done with it.
+
+
 class ActivityState(StrEnum):
     """Of an open activity. A closed one is in the events only."""
 
@@ -174,7 +177,7 @@ class Execution(msgspec.Struct):
     @property
     def is_open(self) -> bool:
         """True until the workflow has ended."""
-        return self.status is Status.RUNNING
+        return self.status is _RUNNING
 
     @property
     def is_paused(self) -> bool:
@@ -186,7 +189,7 @@ class Execution(msgspec.Struct):
         """True when there is something the workflow has not seen: a workflow task is due (from
         `task_due_ms` on).
         """
-        return self.is_open and self.last_wake_id > self.consumed
+        return self.last_wake_id > self.consumed and self.status is _RUNNING
 
     @property
     def is_waiting(self) -> bool:

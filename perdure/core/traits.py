@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -53,8 +54,7 @@ TRAITS = {kind: Traits(kind) for kind in AnyRecord.__args__}
 
 def stored(workflow_id: str, record: Any) -> StoredEvent:
     """The event as its workflow keeps it, payloads included."""
-    kind = type(record)
-    traits = TRAITS[kind]
+    traits = TRAITS[type(record)]
     request_id = None if traits.request is None else getattr(record, traits.request)
     return StoredEvent(
         workflow_id,
@@ -63,8 +63,13 @@ def stored(workflow_id: str, record: Any) -> StoredEvent:
         traits.name,
         encode_event(record),
         record.activity_id if traits.closes else None,
-        None if request_id is None else scoped(kind, request_id),
+        None if request_id is None else scoped(type(record), request_id),
     )
+
+
+def stored_events(workflow_id: str, records: Iterable[Record]) -> list[StoredEvent]:
+    """The events among `records`, each `stored`."""
+    return [stored(workflow_id, record) for record in records if TRAITS[type(record)].is_event]
 
 
 def slim(record: Record) -> Record:

@@ -10,7 +10,7 @@ import pytest
 from perdure.core import commands as c
 from perdure.core.decide import decide
 from perdure.core.execution import begin, evolve
-from perdure.core.facts import Facts
+from perdure.core.facts import Facts, Standing
 from perdure.core.ids import Address, Session, seal, unseal
 from perdure.core.links import ActivityTask, Poll, Polled, Quarantine, Sessions, Sync, pack_session
 from perdure.core.matching import Matching
@@ -47,7 +47,7 @@ class LittleHistory:
             assert address is not None
         workflow_id = address.workflow_id if address else command.workflow_id
         execution = self.executions.get(workflow_id)
-        facts = Facts(self.now_ms, lambda: self.u, address=address, stall_ms=self.stall_ms)
+        facts = Facts(self.now_ms, Standing(lambda: self.u), address, self.stall_ms)
         decision = decide(execution, command, facts)
         if decision.records:
             self.n += 1

@@ -13,7 +13,7 @@ from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.decide import decide
 from perdure.core.execution import ACTIVITY_TRANSITIONS, begin, evolve
-from perdure.core.facts import Facts
+from perdure.core.facts import Facts, Standing
 from perdure.core.ids import Address, Session
 from perdure.core.state import Activity, ActivityState, Execution
 from perdure.failures import Failure
@@ -80,7 +80,7 @@ def take(
     now_ms: int,
     reached: dict[tuple[ActivityState | None, type[r.Record]], set[ActivityState | None]],
 ) -> Execution:
-    facts = Facts(now_ms=now_ms, draw=lambda: 0.5, address=address)
+    facts = Facts(now_ms, Standing(lambda: 0.5), address)
     for record in decide(execution, command, facts).records:
         before = state_of(execution)
         evolve(execution, record)
