@@ -30,6 +30,7 @@ from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, Refusal, Updated
 from perdure.core.explain_links import Explained
 from perdure.core.ids import execution_id
+from perdure.core.limits import GRACE_MS
 from perdure.core.links import (
     DLQ,
     GATEWAY,
@@ -295,7 +296,9 @@ class Gateway(ClientSide):
                 self._ask_peer(entry, SCHEDULER, asked)
             return
         offers = self._workers.offers
-        self.answer(entry, gateway_reads.look(reader, entry.request, offers, self.now_ms()))
+        grace_ms = self.boot.options.get("recovery_grace_ms", GRACE_MS)
+        ok = gateway_reads.look(reader, entry.request, offers, self.now_ms(), grace_ms)
+        self.answer(entry, ok)
 
     # --- handle: each kind of question --------------------------------------------
     def _ask_peer(self, entry: Open, role: str, message_of: Any) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from actors.gateway_commands import result_of
 from perdure import reads, schedule_views, views, wire, wire_flow
 from perdure.core.ids import execution_id
-from perdure.core.limits import FRAME_BYTES, PAGE_MAX
+from perdure.core.limits import FRAME_BYTES, GRACE_MS, PAGE_MAX
 from perdure.core.links import ActivityTask, Fetch, Page
 from perdure.core.records import decode_event
 from perdure.errors import DeadlineExceeded
@@ -21,12 +21,16 @@ from perdure.waiting import Offer
 
 
 def look(
-    reader: Reader, request: wire.Request, offers: Sequence[Offer], now_ms: int
+    reader: Reader,
+    request: wire.Request,
+    offers: Sequence[Offer],
+    now_ms: int,
+    grace_ms: int = GRACE_MS,
 ) -> dict[str, Any]:
     """The `ok` of a request that only looks. Raises a PerdureError, NotFound among them."""
     match request.args:
         case wire.DescribeWorkflow() as args:
-            return reads.describe(reader, args, offers, now_ms)
+            return reads.describe(reader, args, offers, now_ms, grace_ms=grace_ms)
         case wire.GetHistory() as args:
             return reads.history(reader, args)
         case wire.GetResult() as args:

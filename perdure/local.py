@@ -95,7 +95,7 @@ class Core:
         self._draw = draw
         self._dlq_after_attempts = dlq_after_attempts
         self._rules = rules
-        self._grace_ms = recovery_grace_ms
+        self.recovery_grace_ms = recovery_grace_ms
         self._retention = retention
         self.store = store or MemoryStore()
         self._replayers: dict[str, Replayer] = {}
@@ -113,7 +113,7 @@ class Core:
         now_ms = self._reached_ms = self.now_ms()
         writer = self._writer = self.store.writer()
         name = f"history.local{self._starts}"
-        opened = writer.open_epoch(name, now_ms, "local", now_ms, self._grace_ms)
+        opened = writer.open_epoch(name, now_ms, "local", now_ms, self.recovery_grace_ms)
         writer.retain(self._retention)
         self.reader = self.store.reader()
         self._ledger = Ledger(
@@ -128,12 +128,12 @@ class Core:
             rules=self._rules,
             ready=writer.ready_count(),
             began_ms=now_ms,
-            recovery_grace_ms=self._grace_ms,
+            recovery_grace_ms=self.recovery_grace_ms,
         )
         self._proposals: list[AnyCommand] = []
         self._runs_due: list[FireSchedule] = []
         self._leases = LeaseTable(
-            opened.key, self._propose, lambda *_: None, grace_ms=self._grace_ms
+            opened.key, self._propose, lambda *_: None, grace_ms=self.recovery_grace_ms
         )
         self._queues = TaskQueues()
         self._admission = Admission(self._queues, self._rules)

@@ -207,7 +207,9 @@ class LocalClient(Operations):
     def _describe(self, args: wire.DescribeWorkflow) -> Any:
         reader = self._reader()  # First what fell due before now, each at its own time.
         now_ms = self._core.now_ms()
-        return reads.describe(reader, args, self._offers(), now_ms, in_engine=True)
+        core, offers = self._core, self._offers()
+        grace_ms = core.recovery_grace_ms
+        return reads.describe(reader, args, offers, now_ms, in_engine=True, grace_ms=grace_ms)
 
     def _history(self, args: wire.GetHistory) -> Any:
         return reads.history(self._reader(), args)

@@ -15,7 +15,7 @@ from perdure.core.commands import Closed
 from perdure.core.dead_letters import DeadLetter
 from perdure.core.gates import Gates
 from perdure.core.ids import execution_id, of_execution
-from perdure.core.limits import FRAME_BYTES, PAGE_MAX
+from perdure.core.limits import FRAME_BYTES, GRACE_MS, PAGE_MAX
 from perdure.core.links import ActivityTask
 from perdure.core.records import (
     ActivityRedriven,
@@ -26,7 +26,7 @@ from perdure.core.records import (
     WorkflowStarted,
     decode_event,
 )
-from perdure.core.state import Activity, Execution, Status
+from perdure.core.state import Activity, Execution, Status, graced_ms
 from perdure.errors import NotFound, no_workflow, removed_workflow
 from perdure.store.protocol import Reader, WorkflowFilter
 from perdure.stuck import Judge
@@ -68,8 +68,12 @@ def describe(
     now_ms: int,
     *,
     in_engine: bool = False,
+    grace_ms: int = GRACE_MS,
 ) -> dict[str, Any]:
-    """As `wf describe --json`; what is due and served by none of `offers` says so."""
+    """As `wf describe --json`; what is due and served by none of `offers` says so.
+
+    `grace_ms`: what leases get that are older than the present epoch.
+    """
     found = execution(reader, args.workflow_id, args.run)
     workflow_id = found.workflow_id
     first = _event(reader, workflow_id, 1)
@@ -85,7 +89,19 @@ def describe(
     by_id, task = {**waits.activities, **held.activities}, held.task or waits.task
     word = Judge(offers, gates, now_ms, in_engine=in_engine).word(found)
     shown = views.describe(found, start, closing, details, by_id, task, word)
+    _grace(reader, found, shown["pending_activities"], grace_ms)
     return {**shown, "signals": unread_signals(reader, found)}
+
+
+def _grace(reader: Reader, found: Execution, shown: list[dict[str, Any]], grace_ms: int) -> None:
+    """Have deadlines as they are since the last restart."""
+    leased = {one.activity_id: one for one in found.activities.values() if one.lease is not None}
+    began_ms = reader.began_ms() if leased else 0
+    for view in shown:
+        held = leased.get(view["activity_id"])
+        if held is not None and held.lease is not None:
+            least_ms = graced_ms(held.lease, held, began_ms, grace_ms)
+            view["lease_deadline_ms"] = max(view["lease_deadline_ms"], least_ms)
 
 
 def unread_signals(reader: Reader, found: Execution) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ class Boots:
             return {"outboxes": config.outboxes, "cwd": os.path.abspath(config.cwd)}
         if spec.id == links.SCHEDULER:
             return {"quarantine_max": config.workers, "rules": msgspec.to_builtins(config.rules)}
-        if spec.id == links.LEASE_KEEPER:
+        if spec.id in (links.LEASE_KEEPER, links.GATEWAY):
             return {"recovery_grace_ms": config.recovery_grace_ms}
         if spec.id == links.HISTORY:
             said = {name: getattr(config, name) for name in _OF_HISTORY}

@@ -15,7 +15,14 @@ from perdure.core.records import (
     Record,
     RetryScheduled,
 )
-from perdure.core.state import Activity, ActivityState, Execution, Lease, moved_deadlines
+from perdure.core.state import (
+    Activity,
+    ActivityState,
+    Execution,
+    Lease,
+    graced_ms,
+    moved_deadlines,
+)
 from perdure.failures import (
     CANCELLED,
     HEARTBEAT_TIMEOUT,
@@ -168,16 +175,9 @@ def released(activity: Activity, facts: Facts, reason: str, uncharged: int, news
 
 # --- deadlines --------------------------------------------------------------
 def grace_ms(lease: Lease, activity: Activity, facts: Facts) -> int:
-    """Until when a lease of before this history's beginning lasts in any case; 0 for others.
-
-    Our downtime is not held against its holder, who may have been trying to report all the while.
-    """
-    if lease.granted_ms >= facts.standing.began_ms:
-        return 0
-    whole_ms = lease.attempt_deadline_ms - lease.granted_ms
-    length_ms = min(activity.options.heartbeat_ms or whole_ms, whole_ms)
+    """Until when a lease of before this history's beginning lasts in any case; 0 for others."""
     standing = facts.standing
-    return standing.began_ms + min(length_ms, standing.recovery_grace_ms)
+    return graced_ms(lease, activity, standing.began_ms, standing.recovery_grace_ms)
 
 
 def too_late(lease: Lease, activity: Activity, facts: Facts) -> bool:

@@ -150,6 +150,19 @@ def moved_deadlines(lease: Lease, activity: Activity, stall_ms: int) -> tuple[in
     return min(lease.deadline_ms + grown_ms, attempt_ms), attempt_ms
 
 
+def graced_ms(lease: Lease, activity: Activity, began_ms: int, grace_ms: int) -> int:
+    """Until when a lease lasts in any case that is older than a history's beginning at `began_ms`;
+    0 for others.
+
+    Our downtime is not held against its holder, who may have been trying to report all the while.
+    """
+    if lease.granted_ms >= began_ms:
+        return 0
+    whole_ms = lease.attempt_deadline_ms - lease.granted_ms
+    length_ms = min(activity.options.heartbeat_ms or whole_ms, whole_ms)
+    return began_ms + min(length_ms, grace_ms)
+
+
 class Execution(msgspec.Struct):
     """One workflow execution and what is open in it."""
 

@@ -44,6 +44,7 @@ class MemoryStore:
         self.gates: dict[tuple[str, str], Gate] = {}
         self.key = os.urandom(rules.KEY_BYTES)
         self.epoch = 0
+        self.began_ms = 0
         self.boot: rules.Boot | None = None
         self.leaps: leaps.Leaps = ()
         self.base: tuple[int, bytes] = (0, GENESIS)  # The log begins after this commit.
@@ -60,7 +61,7 @@ class MemoryStore:
         with self.lock:
             if isinstance(entry, CommitRow):
                 self.log.append(entry)
-                self.epoch, self.boot = entry.epoch, boot
+                self.epoch, self.began_ms, self.boot = entry.epoch, entry.at_ms, boot
             else:
                 self.keep(entry)
 
@@ -165,7 +166,7 @@ class MemoryWriter:
             row = rules.epoch_commit(newest, now_ms, incarnation, grace_ms)
             store.log.append(row)
             store.epoch = self._epoch = row.epoch
-            store.boot = rules.Boot(boot_id, base_ms)
+            store.boot, store.began_ms = rules.Boot(boot_id, base_ms), row.at_ms
         self._tell(row.n, row.hash)
         return Opened(row.epoch, row.n, row.hash, base_ms, store.key, row.stall_ms)
 

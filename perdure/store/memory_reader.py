@@ -32,6 +32,10 @@ class MemoryReader:
         with store.lock:
             return store.newest().n
 
+    def began_ms(self) -> int:
+        """When the present epoch began."""
+        return self._read().began_ms
+
     def base(self) -> tuple[int, bytes]:
         """(n, hash) of the commit that the log begins after."""
         return self._read().base

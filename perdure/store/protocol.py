@@ -263,6 +263,10 @@ class Reader(Protocol):
         """The newest commit's number."""
         ...
 
+    def began_ms(self) -> int:
+        """When the present epoch began."""
+        ...
+
     def base(self) -> tuple[int, bytes]:
         """(n, hash) of the commit that the log begins after; (0, GENESIS) while all are there."""
         ...

@@ -54,6 +54,10 @@ class SqliteReader:
         """The newest commit's number."""
         return sqlite_rows.load_newest(self._connection()).n
 
+    def began_ms(self) -> int:
+        """When the present epoch began."""
+        return sqlite_rows.load_began_ms(self._connection())
+
     def base(self) -> tuple[int, bytes]:
         """(n, hash) of the commit that the log begins after."""
         return sqlite_rows.load_base(self._connection())

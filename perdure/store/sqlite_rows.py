@@ -317,6 +317,12 @@ def load_newest(connection: apsw.Connection) -> Newest:
     return Newest(0, n, 0, link)
 
 
+def load_began_ms(connection: apsw.Connection) -> int:
+    """When the newest epoch began; 0 before the first."""
+    row = connection.execute("SELECT now_ms FROM epochs ORDER BY epoch DESC LIMIT 1").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
 def load_boot(connection: apsw.Connection) -> Boot | None:
     """The clock of the newest epoch; None before the first."""
     row = connection.execute(

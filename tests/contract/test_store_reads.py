@@ -14,6 +14,7 @@ from perdure.core.state import ActivityState, Status
 from perdure.errors import InvalidArgument
 from perdure.store.protocol import WorkflowFilter
 from tests.contract.conftest import (
+    BOOT_MS,
     FAILURE,
     WALL_MS,
     Line,
@@ -304,3 +305,12 @@ def test_gates_are_kept_by_kind_and_name_and_the_newest_counts(store):
     expected = [Gate("activity_type", "t", True, WALL_MS, ""), after]
     assert store.reader().gates() == line.writer.gates() == expected
     assert Line(store).writer.gates() == expected
+
+
+def test_a_reader_knows_when_the_present_epoch_began(store):
+    line = Line(store)
+    assert store.reader().began_ms() == store.reader().commits(0, 1)[0].at_ms
+    line.commit()
+    Line(store, "history.2", boot_ms=BOOT_MS + 5_000)
+    first, _, opening = store.reader().commits(0, 10)
+    assert store.reader().began_ms() == opening.at_ms == first.at_ms + 5_000

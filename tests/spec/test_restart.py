@@ -79,6 +79,7 @@ def test_the_grace_can_be_set(grace_ms, lasts_ms):
     scene.at(600_000)
     scene.engine.restart()
     if lasts_ms:
+        assert scene.pending().lease_deadline_ms == 600_000 + lasts_ms
         scene.at(600_000 + lasts_ms - 1)
         assert scene.pending().state == "Leased"
     scene.at(600_000 + lasts_ms)
@@ -90,6 +91,7 @@ def test_a_lease_that_has_longer_to_go_keeps_its_deadline():
     scene.take()
     scene.at(2_000)
     scene.engine.restart()
+    assert scene.pending().lease_deadline_ms == 30_000
     scene.at(29_999)
     assert scene.pending().state == "Leased"
     scene.at(30_000)
