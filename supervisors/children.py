@@ -11,8 +11,11 @@ import psutil
 
 from perdure.core.ids import Session
 from supervisors.child_spec import ChildSpec, Kind, SupervisorSpec
-from supervisors.liveness import Liveness
+from supervisors.liveness import PING_MS, Liveness
 from supervisors.processes import Handle
+
+# Who has not answered so many pings is shown as silent: it may well be killed for it later.
+SILENT_MS = 3 * PING_MS
 
 
 class State(StrEnum):
@@ -21,6 +24,7 @@ class State(StrEnum):
     WAITING = "waiting"  # For the time of its restart.
     STARTING = "starting"
     RUNNING = "running"
+    SILENT = "silent"  # It runs, as far as is known, and does not answer; only shown.
     STOPPING = "stopping"
     STOPPED = "stopped"
 
@@ -70,6 +74,12 @@ class Child:
         self.outboxes = ()
 
     @property
+    def shown(self) -> State:
+        """What it is to be called before people."""
+        is_silent = self.liveness is not None and self.liveness.silent_ms >= SILENT_MS
+        return State.SILENT if is_silent and self.state is State.RUNNING else self.state
+
+    @property
     def is_peer(self) -> bool:
         """Whether other children can reach it."""
         return self.has_said_hello and bool(self.endpoint)
@@ -104,7 +114,7 @@ def describe(
             "name": spec.id,
             "kind": str(spec.kind),
             "pid": None if handle is None else handle.pid,
-            "state": str(child.state),
+            "state": str(child.shown),
             "restarts": child.restarts,
             "started_ms": None if handle is None else child.started_wall_ms,
             "rss_bytes": None if handle is None else handle.rss_bytes(),

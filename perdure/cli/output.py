@@ -192,6 +192,7 @@ def coloured(word: str) -> Any:
     colours = {
         "Completed": "green",
         "running": "green",
+        "silent": "red",
         "ready": "green",
         "proved": "bold green",
         "clean": "bold green",
