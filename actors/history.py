@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn, assert_never
 import msgspec
 
 from actors import history_answers, history_points
+from actors.answered import Answered
 from actors.feed import Followers
 from actors.hiring import HIRING, tasks
 from actors.history_asked import Asked, AskedFor
@@ -100,7 +101,8 @@ class History(Mailbox):
         self._writer: Writer
         self._ledger: Ledger
         self._epoch = 0
-        self._asked = AskedFor()
+        self._answered = Answered(self.send)
+        self._asked = AskedFor(self._answered)
         self._hellos: list[tuple[str, Hello]] = []
         self._new_watches: list[tuple[str, Watch]] = []
         self._watches: dict[str, list[_Watcher]] = {}
@@ -295,7 +297,7 @@ class History(Mailbox):
             )
             reached(CrashPoint.HISTORY_PUBLISHED_NOT_ANSWERED)
         for one, answer in zip(asked, batch.answers, strict=True):
-            self.send(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
+            self._answered.say(one.sender, Answer(one.ask.n, batch.n, answer), one.head)
             if type(answer) is Done and type(one.ask.command) in HIRING:
                 for task in tasks(one.ask.command, self._ledger, now_ms):
                     self.send(one.sender, task, one.head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actors.answered import Answered
 from actors.hiring import HIRING, checked
 from perdure.core.commands import (
     Command,
@@ -46,7 +47,8 @@ class AskedFor:
     sessions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Answered) -> None:
+        self._answered = answered
         self._from_outside: list[Asked] = []
         self._proposals: list[Asked] = []
         self._ends: list[Asked] = []
@@ -65,6 +67,8 @@ class AskedFor:
                 ask = checked(ask, head)
             part = self._from_outside
         elif sender.startswith(GATEWAY):
+            if not self._answered.is_new(sender, ask):
+                return None
             part = self._from_outside
         else:
             part = self._ends if kind in _ENDS else self._proposals

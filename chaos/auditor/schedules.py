@@ -50,6 +50,7 @@ class _Schedule:
 
     def __init__(self, schedule_id: str, at_ms: int, runs: int = 0) -> None:
         self.fired_ms = -1  # The newest instant that a run was due at by time.
+        self.asked: dict[str, int] = {}  # Of requests for runs, the commit.
         self.schedule_id = schedule_id
         self.spec: Any = None
         self.created_ms = self.changed_ms = at_ms
@@ -191,6 +192,11 @@ class Schedules:
                 if due_ms <= schedule.fired_ms:
                     self._wrong(27, group, f"the run due at {due_ms} came a second time")
                 schedule.fired_ms = max(schedule.fired_ms, due_ms)
+        request_id = record[8] if len(record) > 8 else None
+        if request_id is not None and self._fold.n != schedule.asked.setdefault(
+            request_id, self._fold.n
+        ):
+            self._wrong(32, group, f"request {request_id} made runs a second time")
         if outcome == "started" and workflow_id in schedule.running:
             self._wrong(36, group, f"{workflow_id} was started twice")
         if why == "buffer" and is_whole and due_ms not in schedule.buffered[:1]:

@@ -104,6 +104,8 @@ class Said(msgspec.Struct):
     marks: list[int] = []
     patched: list[bool] = []
     steps: list[str] = []
+    heard: list[tuple[int, int]] = []  # From its children: which one, and the number of its report.
+    ends: list[tuple[int, list[int]]] = []  # Of children: which one, and the signals it had seen.
     was_cancelled: bool = False
 
 
@@ -155,6 +157,10 @@ def _listen(so_far: Said, terms: Talk) -> asyncio.Future[None] | None:
         if is_bad(number):
             raise ValueError(f"{number} is none that is taken")
 
+    @workflow.signal
+    def report(child: int, number: int) -> None:
+        so_far.heard.append((child, number))
+
     async def collect(box: workflow.Box) -> None:
         async for number in box:
             so_far.seen.append(number)
@@ -175,18 +181,27 @@ async def _say(given: Flow, terms: Talk, so_far: Said) -> None:
     workflow.set_search_attributes({"run": so_far.run})
     if terms.greets:
         workflow.external(terms.greets).signal("hello", given.id)
+    if terms.stops and so_far.run == 1:
+        await _stop(terms.stops)
+    for number in range(terms.reports):
+        workflow.external(terms.reports_to).signal("report", terms.reports_as, number)
     is_last = so_far.run >= terms.runs
-    children = [await _child(given, child) for child in terms.children if so_far.run == 1]
+    children = [
+        await _child(given, child, at) for at, child in enumerate(terms.children) if so_far.run == 1
+    ]
     for step in given.steps:
         so_far.steps.append(await _outcome(_start(step)))
         _go_on_or_end()
         if given.nap_ms:
             await workflow.sleep_ms(given.nap_ms)
-    for child, handle in zip(terms.children, children, strict=False):
+    for at, (child, handle) in enumerate(zip(terms.children, children, strict=False)):
         if child.cancels:
             handle.cancel()
         if child.awaits and is_last:
-            so_far.steps.append(await _end_of(handle))
+            end = await _end_of(handle)
+            so_far.steps.append(str(end))
+            if isinstance(end, dict):
+                so_far.ends.append((at, end["seen"]))
             _go_on_or_end()
     so_far.patched.append(workflow.patched("patch"))
     wanted = terms.signals * so_far.run // terms.runs
@@ -195,19 +210,38 @@ async def _say(given: Flow, terms: Talk, so_far: Said) -> None:
         await workflow.wait_condition(lambda: False)
 
 
-async def _child(given: Flow, child: Child) -> workflow.ChildHandle[Any]:
+async def _child(given: Flow, child: Child, number: int) -> workflow.ChildHandle[Any]:
     plan = Flow(id=given.id, steps=child.steps)
+    kind: Any = flow
+    if child.signals or child.reports:
+        terms = Talk(
+            signals=child.signals, reports=child.reports, reports_to=given.id, reports_as=number
+        )
+        kind, plan = talk, msgspec.structs.replace(plan, talk=terms)
     handle: workflow.ChildHandle[Any] = await workflow.start_child(
-        flow, msgspec.to_builtins(plan), workflow_id=child.id or None, parent_close=child.close
+        kind, msgspec.to_builtins(plan), workflow_id=child.id or None, parent_close=child.close
     )
+    for signal in range(child.signals):
+        handle.signal("number", signal)
     # Not all are awaited: what becomes of the others is nobody's concern.
     handle.add_done_callback(lambda one: one.cancelled() or one.exception())
     return handle
 
 
-async def _end_of(handle: workflow.ChildHandle[Any]) -> str:
+async def _stop(workflow_id: str) -> None:
+    """Ask it to end, as soon as it is there."""
+    while True:
+        try:
+            await workflow.external(workflow_id).cancel("planned")
+        except workflow.ExternalFailed:
+            await workflow.sleep_ms(300)
+        else:
+            return
+
+
+async def _end_of(handle: workflow.ChildHandle[Any]) -> Any:
     try:
-        return str(await handle)
+        return await handle
     except workflow.ChildFailed as problem:
         return f"child: {problem.failure.type}"
     except workflow.Cancelled:

@@ -106,6 +106,7 @@ class SimDisk:
         for execution in (*change.started, *change.touched):
             if execution.is_open:
                 self.open[execution.workflow_id] = None
+                self.closed.discard(execution.workflow_id)  # A reset opens it again.
             else:
                 self.open.pop(execution.workflow_id, None)
                 self.closed.add(execution.workflow_id)

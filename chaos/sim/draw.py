@@ -65,6 +65,13 @@ def plan_of(seed: int, *, world: str = "engine", bug: str = "") -> Plan:
     elif world == "engine":
         knobs, flows = later.drawn(seed, *more.drawn(seed, knobs, flows))
     faults = _faults(fresh(seed, "faults"), knobs)
+    if world == "engine":
+        known = {(fault.place, fault.role, fault.nth) for fault in faults}
+        faults += tuple(
+            fault
+            for fault in later.faults(seed, flows)
+            if (fault.place, fault.role, fault.nth) not in known
+        )
     return Plan(seed=seed, knobs=knobs, flows=flows, faults=faults, bug=bug)
 
 

@@ -1,5 +1,5 @@
 """What a plan has besides, again from a stream of its own: attempts left open by workers that die,
-and limits of every kind.
+limits of every kind, workflows that speak to each other, resets and runs that are made up for.
 
 It changes what the other streams drew, and draws nothing from them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chaos.sim.chance import fresh
-from chaos.sim.plan import Flow, Knobs, Step
+from chaos.sim.plan import Child, Fault, Flow, Knobs, Step, Talk
 
 
 def drawn(seed: int, knobs: Knobs, flows: tuple[Flow, ...]) -> tuple[Knobs, tuple[Flow, ...]]:
@@ -22,7 +22,69 @@ def drawn(seed: int, knobs: Knobs, flows: tuple[Flow, ...]) -> tuple[Knobs, tupl
         flows = tuple(_orphaned(draw, flow) for flow in flows)
     if draw.random() < 0.25:
         knobs = replace(knobs, rules=_rules(draw))
+    if draw.random() < 0.2:
+        knobs = replace(knobs, resets=draw.choice((1, 2, 5)))
+    if knobs.schedules and draw.random() < 0.5:
+        knobs = replace(knobs, backfills=draw.choice((1, 3)))
+    if draw.random() < 0.2:
+        flows += _family(draw, knobs)
     return knobs, flows
+
+
+def faults(seed: int, flows: tuple[Flow, ...]) -> tuple[Fault, ...]:
+    """Deaths of history while updates are under way."""
+    draw = fresh(seed, "later/faults")
+    busy = [flow for flow in flows if flow.talk is not None and flow.talk.updates]
+    if not busy or draw.random() < 0.6:
+        return ()
+    found = []
+    for flow in busy:
+        talk = flow.talk
+        assert talk is not None
+        first_ms = flow.start_ms + 1
+        for _ in range(draw.choice((1, 2, 3))):
+            at_ms = first_ms + draw.randrange(1 + talk.gap_ms * (talk.updates + 1))
+            found.append(Fault("history", "ms", at_ms, "kill"))
+    return tuple(found)
+
+
+# --- workflows that speak to each other -----------------------------------------
+def _family(draw: random.Random, knobs: Knobs) -> tuple[Flow, ...]:
+    """A parent whose children hear of it and report to it; and one that ends another."""
+    children = tuple(
+        Child(
+            close=draw.choice(("terminate", "cancel", "abandon")),
+            awaits=draw.random() < 0.8,
+            cancels=draw.random() < 0.2,
+            steps=(Step(id="a1", ms=draw.choice((1, 30))),) if draw.random() < 0.5 else (),
+            signals=draw.choice((0, 1, 4)),
+            reports=draw.choice((0, 1, 5)),
+        )
+        for _ in range(draw.choice((1, 1, 3)))
+    )
+    at_ms = int(draw.random() ** 2 * knobs.fault_ms)
+    stops = "e0" if draw.random() < 0.5 else ""
+    parent = Flow(
+        id="p0",
+        start_ms=at_ms,
+        client=draw.randrange(knobs.clients),
+        talk=Talk(children=children, stops=stops, signals=draw.choice((0, 2))),
+    )
+    if not stops:
+        return (parent,)
+    other = Flow(
+        id=stops,
+        start_ms=int(draw.random() ** 2 * knobs.fault_ms),
+        client=draw.randrange(knobs.clients),
+        talk=Talk(
+            is_stopped=True,
+            endless=True,
+            stubborn=draw.random() < 0.3,
+            runs=draw.choice((1, 1, 3)),
+            signals=draw.choice((0, 3)),
+        ),
+    )
+    return parent, other
 
 
 def _orphaned(draw: random.Random, flow: Flow) -> Flow:

@@ -16,6 +16,7 @@ from perdure.errors import PerdureError
 if TYPE_CHECKING:
     from chaos.sim.world import World
 
+DOUBLED_MS = 6_000
 LENGTHS_MS = (5, 100, 1_000, 3_000)
 EVERY_MS = (1_000, 1_500, 4_000)
 POLICIES: tuple[wire_schedules.Policy, ...] = (
@@ -35,7 +36,7 @@ class Holder(Patient):
         super().__init__(world, "holder")
         draw = world.chance.stream("holder")
         flows, fault_ms = world.plan.flows, world.plan.knobs.fault_ms
-        for number in range(world.plan.knobs.pauses):
+        for number in range(world.plan.knobs.pauses if flows else 0):
             at_ms = draw.randrange(1, fault_ms)
             until_ms = at_ms + draw.choice(LENGTHS_MS)
             flow = draw.choice(flows)
@@ -65,9 +66,13 @@ class Holder(Patient):
 
     def _paused(self, outcome: Outcome, length_ms: int, resume: wire.Args) -> None:
         """Only what is held back is let go again: the two may not overtake each other."""
-        if not isinstance(outcome, PerdureError):
+        if isinstance(outcome, PerdureError):
+            # A frame that the network has doubled may hold it back all the same, later.
+            rest_ms = self.world.plan.knobs.fault_ms - self.world.loop.now_us // 1_000
+            length_ms = max(1, rest_ms) + DOUBLED_MS
+        else:
             self.world.goal("something was held back")
-            self._plan(length_ms, resume)
+        self._plan(length_ms, resume)
 
     def _plan(self, at_ms: int, args: wire.Args) -> None:
         self.soon(at_ms, args, self._heard, type(args).__name__)
@@ -87,6 +92,7 @@ class Planner(Patient):
     def __init__(self, world: World) -> None:
         super().__init__(world, "planner")
         self._draw = world.chance.stream("planner")
+        self._past = world.chance.stream("planner/past")
         for number in range(world.plan.knobs.schedules):
             self._schedule(f"plan-{number}")
 
@@ -121,7 +127,23 @@ class Planner(Patient):
             resume = wire_schedules.ResumeSchedule(name, "", f"{name}-resume")
             length_ms = draw.choice(LENGTHS_MS)
             self.soon(at_ms, pause, lambda outcome: self._plan(length_ms, resume))
+        for number in range(self.world.plan.knobs.backfills):
+            at_ms = self._past.randrange(1, left_ms)
+            self.later(at_ms, self._make_up, name, f"{name}-past-{number}")
         self._plan(left_ms + 1, wire_schedules.DeleteSchedule(name, f"{name}-gone"))
+
+    def _make_up(self, name: str, request_id: str) -> None:
+        """Have it run for a span that is over, or partly to come."""
+        now_ms = self.world.history_ms()
+        first_ms = max(0, now_ms - self._past.choice((500, 3_000, 9_000)))
+        span = (first_ms, now_ms + self._past.choice((-200, 0, 5_000)))
+        policy = self._past.choice((None, *POLICIES))
+        args = wire_schedules.BackfillSchedule(name, *span, policy, request_id)
+        self.soon(1, args, lambda outcome: self._made_up(outcome))
+
+    def _made_up(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, PerdureError):
+            self.world.goal("runs of a schedule were made up for")
 
     def _plan(self, at_ms: int, args: wire.Args) -> None:
         self.soon(at_ms, args, lambda outcome: None)

@@ -61,7 +61,8 @@ class Limits:
         self.of_queue: dict[str, dict[str, Any]] = rules.get("queues", {})
         self.of_type: dict[str, dict[str, Any]] = rules.get("activities", {})
         self.journal: list[Seen] = []
-        self._open: dict[Name, tuple[str, str]] = {}  # Queue and type of what is open.
+        self._known: dict[Name, tuple[str, str]] = {}  # Queue and type of all there ever was.
+        self._open: dict[Name, tuple[str, str]] = {}  # Of what is open.
         self._leased: dict[Name, tuple[Life | None, int]] = {}  # Whose proposal, in which commit.
         self._lives: list[Life] = []
 
@@ -79,8 +80,8 @@ class Limits:
         self._world.violated(LIMITS_HOLD, what)
 
     def key_of(self, name: Name) -> tuple[str, str]:
-        """Its queue and its type; empty ones where it is not open any more."""
-        return self._open.get(name, ("", ""))
+        """Its queue and its type; a scheduler may not know yet that it has ended."""
+        return self._known[name]
 
     def limited(self, queue: str, kind: str, what: str) -> Iterator[tuple[Limited, float]]:
         """Each limit of this sort that concerns such an activity."""
@@ -108,7 +109,8 @@ class Limits:
             return
         name = (workflow_id, getattr(record, "activity_id", ""))
         if isinstance(record, ActivityTaskScheduled):
-            self._open[name] = (record.options.task_queue, record.activity_type)
+            self._known[name] = (record.options.task_queue, record.activity_type)
+            self._open[name] = self._known[name]
             self._note(n, at_ms, "scheduled", name)
         elif isinstance(record, LeaseGranted):
             self._granted(n, at_ms, name, record)
@@ -130,7 +132,8 @@ class Limits:
     def _opened_again(self, n: int, at_ms: int, workflow_id: str, record: WorkflowReset) -> None:
         for one in restored(record).activities.values():
             name = (workflow_id, one.activity_id)
-            self._open[name] = (one.options.task_queue, one.activity_type)
+            self._known[name] = (one.options.task_queue, one.activity_type)
+            self._open[name] = self._known[name]
             self._note(n, at_ms, "scheduled", name)
 
     def _note(self, n: int, at_ms: int, what: str, name: Name, **more: Any) -> None:

@@ -76,7 +76,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Child(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A workflow that another starts. `awaits`: the parent waits for it; `cancels`: it asks it to
-    end; `id`: under a given id, which may be taken (empty: the default).
+    end; `id`: under a given id, which may be taken (empty: the default). It is sent so many
+    `signals`, waits for them, and sends so many `reports` to its parent.
     """
 
     close: str = "terminate"
@@ -84,6 +85,8 @@ class Child(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancels: bool = False
     id: str = ""
     steps: tuple[Step, ...] = ()
+    signals: int = 0
+    reports: int = 0
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,7 +95,8 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `signals`, numbered, each sent when the one before is acknowledged, and as many updates and
     queries; it continues as new until there were `runs`, and then, where it is `endless`, waits for
     what ends it: `cancel_ms` or `terminate_ms` after its start, or its `timeout_ms`. `stubborn`:
-    it swallows its cancellation. `boxed`: it takes signals from a box, not by a handler.
+    it swallows its cancellation. `boxed`: it takes signals from a box, not by a handler. As a child
+    it sends `reports` to its parent, `reports_to`, in the name of its number there, `reports_as`.
     """
 
     signals: int = 0
@@ -108,7 +112,12 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     delay_ms: int = 0
     timeout_ms: int = 0
     greets: str = ""  # A workflow that it signals.
+    stops: str = ""  # A workflow that it asks to end.
+    is_stopped: bool = False  # One of the others does so to this one.
     children: tuple[Child, ...] = ()
+    reports: int = 0
+    reports_to: str = ""
+    reports_as: int = 0
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -158,6 +167,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, Any] = {}  # As `[queues]` and `[activities]` of the configuration have them.
     pauses: int = 0  # How often an operator holds something back, and lets it go again.
     schedules: int = 0
+    backfills: int = 0  # How often runs of a schedule are made up for.
+    resets: int = 0  # How often an operator takes a workflow back.
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

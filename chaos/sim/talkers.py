@@ -162,8 +162,23 @@ class Talker(Patient):
         missing = [number for number in self.added[flow.id] if done.count(number) != 1]
         if missing or len(set(done)) != len(done):
             self.world.violated(34, f"{flow.id}: updates {done}, answered {self.added[flow.id]}")
+        self._judge_children(flow, talk, said)
         if not all(said["patched"]) or len(said["marks"]) != said["run"]:
             self.world.violated(35, f"{flow.id}: patches {said['patched']}, marks {said['marks']}")
+
+    def _judge_children(self, flow: Flow, talk: Talk, said: Any) -> None:
+        """What parent and child have said to each other, each once and in order."""
+        ends = dict(map(tuple, said["ends"]))
+        for at, child in enumerate(talk.children):
+            heard = [number for which, number in said["heard"] if which == at]
+            if at in ends:
+                self.world.goal("a child heard all, and was heard")
+                is_whole = (heard, ends[at]) == ([*range(child.reports)], [*range(child.signals)])
+            else:
+                is_whole = heard == [*range(len(heard))]
+            if not is_whole:
+                what = f"child {at} was told {ends.get(at)} and has said {heard}"
+                self.world.violated(34, f"{flow.id}: {what}")
 
 
 class Finisher(Patient):
@@ -190,7 +205,7 @@ class Finisher(Patient):
 
 def ends_from_outside(talk: Talk) -> bool:
     """Whether something else than its code may end it."""
-    return bool(talk.cancel_ms or talk.terminate_ms or talk.timeout_ms)
+    return bool(talk.cancel_ms or talk.terminate_ms or talk.timeout_ms or talk.is_stopped)
 
 
 def _talk(flow: Flow) -> Talk:

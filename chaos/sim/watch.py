@@ -42,6 +42,7 @@ from perdure.core.records import (
     WorkflowTaskFailed,
     decode_event,
 )
+from perdure.core.reset_points import counting
 from perdure.core.state import Activity, moved_deadlines
 from perdure.failures import WORKER_DIED, WORKFLOW_TIMEOUT
 from perdure.worker.replay import Replayer
@@ -222,7 +223,11 @@ def replayed(execution_id: str, events: list[Event], consumed: int) -> str:
     """
     first = events[0]
     assert isinstance(first, WorkflowStarted)
-    at = next((n for n, event in enumerate(events) if type(event) in _ENDS), len(events))
+    counts = {event.event_id for event in counting(events)}
+    ends = (
+        n for n, event in enumerate(events) if type(event) in _ENDS and event.event_id in counts
+    )
+    at = next(ends, len(events))
     end = events[at] if at < len(events) else None
     if isinstance(end, WorkflowFailed) and end.failure.type == WORKFLOW_TIMEOUT:
         end = None  # Its code was not asked.

@@ -22,6 +22,7 @@ from chaos.sim.places import Places
 from chaos.sim.plan import Fault, NetFault, Plan
 from chaos.sim.process import SIGKILLED, Frames, Process
 from chaos.sim.result import Result
+from chaos.sim.rewinder import Rewinder
 from chaos.sim.root import RootProcess
 from chaos.sim.sink import Sink
 from chaos.sim.strangers import Stranger
@@ -85,6 +86,7 @@ class World:
         self.people: list[Any] = []
         self.talker = Talker(self, [flow for flow in plan.flows if flow.talk is not None])
         self.finisher = Finisher(self)
+        self.rewinder = Rewinder(self)
         self.root: RootProcess
 
     # --- the run ------------------------------------------------------------------------
@@ -108,6 +110,8 @@ class World:
         if not self.violations:
             self.loop.run(self.loop.now_us + SETTLE_MS * MS_US, self._is_broken)
             self._be_quiet()
+            # A node that was stopped may be on its way to its next start still.
+            self.loop.run(bound_us, lambda: self._is_broken() or self.root.is_alive)
             self.places.node_delay_ms = 0
             self.root.end(SIGKILLED)
             self.loop.run(self.loop.now_us + SETTLE_MS * MS_US, self._is_broken)
@@ -124,7 +128,7 @@ class World:
             flows = [flow for flow in self.plan.flows if flow.client == number]
             self.people.append(Submitter(self, f"client-{number}", flows))
         self.people.append(Operator(self))
-        self.people += [self.talker, self.finisher, Holder(self), Planner(self)]
+        self.people += [self.talker, self.finisher, Holder(self), Planner(self), self.rewinder]
         self.people += [Stranger(self) for _ in range(knobs.strangers)]
         self.people += [Poller(self, number) for number in range(knobs.pollers)]
         for number in range(knobs.external_workers):

@@ -67,6 +67,7 @@ def fences(execution: Execution, events: Iterable[Any]) -> dict[str, tuple[int, 
             again = restored(event)
             for one in again.activities.values():
                 saw(one.activity_id, one.generation, one.grant)
+                unknown.add(one.activity_id)  # From there on it may have been granted again.
             if again.more is not None:
                 for activity_id, (generation, grant) in again.more.again.items():
                     saw(activity_id, generation, grant)

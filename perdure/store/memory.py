@@ -51,7 +51,9 @@ class MemoryStore:
         self.log: list[CommitRow] = []  # Commit n stands at n - 1 - base.
         self.executions: dict[str, Stored] = {}  # In the order of their starts.
         self.kept_schedules: dict[str, bytes] = {}
-        self.closed: deque[Stored] = deque()  # In the order of their ends, which is that of time.
+        # In the order of their ends, which is that of time. One that a reset has opened again is
+        # left where it stands, and passed over.
+        self.closed: deque[tuple[int, Stored]] = deque()
 
     def repeat(self, entry: CommitRow | Change, boot: rules.Boot | None) -> None:
         """Keep what another store has kept: the row of an epoch with its boot, or a change.
@@ -72,8 +74,8 @@ class MemoryStore:
         for one in change.schedules:
             self.kept_schedules[one.schedule_id] = msgspec.msgpack.encode(one)
         both = (*change.started, *change.touched)
-        ended = [it.workflow_id for it in both if it.closed_ms is not None]
-        self.closed += map(self.executions.__getitem__, ended)
+        ended = [it for it in both if it.closed_ms is not None]
+        self.closed += [(it.closed_ms or 0, self.executions[it.workflow_id]) for it in ended]
         return len(ended)
 
     def writer(self, tell: Tell = lambda n, link: None) -> MemoryWriter:
@@ -103,13 +105,11 @@ class MemoryStore:
     def remove(self, keep_ms: int, now_ms: int, limit: int) -> int:
         """Leave tombstones of what closed `keep_ms` ago, the oldest first; how many."""
         count = 0
-        while (
-            count < limit
-            and self.closed
-            and self._is_over(self.closed[0].closed_ms, keep_ms, now_ms)
-        ):
-            self.closed.popleft().bury()
-            count += 1
+        while count < limit and self.closed and self._is_over(self.closed[0][0], keep_ms, now_ms):
+            closed_ms, stored = self.closed.popleft()
+            if not stored.is_open and stored.closed_ms == closed_ms:
+                stored.bury()
+                count += 1
         return count
 
     def prune(self, keep_ms: int, now_ms: int, limit: int) -> int:

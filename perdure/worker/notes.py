@@ -40,6 +40,7 @@ class Known:
 
     Events up to `cursor` were worked off by workflow tasks whose steps history has: what the code
     asks for there was recorded or is not new. Events within a span of `dropped` count no more.
+    Behind a reset that no workflow task has read yet, only the first `recorded` commands are so.
     """
 
     __slots__ = (
@@ -49,12 +50,14 @@ class Known:
         "is_copy",
         "patches",
         "ran_ahead",
+        "recorded",
         "side_effects",
         "signals_sent",
     )
 
     def __init__(self) -> None:
         self.cursor = 0
+        self.recorded: int | None = None
         # A copy, which answers queries, may run ahead of history, but not past a side effect.
         self.is_copy = False
         self.ran_ahead = False  # It came to one, and was stopped there.
@@ -78,7 +81,9 @@ class Known:
             elif isinstance(event, records.WorkflowReset):
                 self.dropped.append((event.to_event + 1, event.event_id - 1))
                 if cursor <= event.event_id:
-                    self.cursor = event.to_event - 1  # From there on it is done anew.
+                    # What was asked for behind it is asked for anew, also where the code asks at an
+                    # event before it: one workflow task works off several.
+                    self.cursor, self.recorded = event.to_event, event.commands
         for event in markers:
             if self.is_dropped(event.event_id):
                 continue

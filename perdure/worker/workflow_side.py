@@ -124,7 +124,10 @@ class WorkflowSide:
     @property
     def is_replaying(self) -> bool:
         """Whether what is worked off was worked off before, by a task that history took."""
-        return self.consumed <= self.known.cursor
+        known = self.known
+        if self.consumed > known.cursor:
+            return False
+        return known.recorded is None or self.commands < known.recorded
 
     @property
     def is_silent(self) -> bool:

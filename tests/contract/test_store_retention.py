@@ -79,6 +79,24 @@ def test_a_closed_workflow_is_removed_when_its_time_is_over_and_not_before(store
     assert listed(store) == []
 
 
+def test_a_workflow_that_a_reset_has_opened_again_has_its_time_from_its_next_end_on(store):
+    at = line(store)
+    start(at, "w")
+    close(at, "w")
+    at.now_ms += KEEP_MS - 1
+    opened = execution("w", request_id="r", last_event_id=5, digest=b"digest")
+    at.commit(touched=[opened], resets=[("w", 1)])
+    at.now_ms += KEEP_MS
+    at.writer.tidy(at.now_ms)
+    assert listed(store) == ["w"]
+    ended = {"status": Status.COMPLETED, "closed_ms": at.now_ms}
+    at.commit(touched=[msgspec.structs.replace(opened, **ended)])
+    at.writer.tidy(at.now_ms + KEEP_MS - 1)
+    assert listed(store) == ["w"]
+    at.writer.tidy(at.now_ms + KEEP_MS)
+    assert (listed(store), removed(store)) == ([], ["w"])
+
+
 def test_what_stays_is_a_tombstone_with_request_id_and_digest(store):
     at = line(store)
     start(at, "w", "other")

@@ -180,6 +180,18 @@ def test_the_fence_of_what_was_given_up_goes_far_on(rig) -> None:
     done(rig)
 
 
+def test_the_fence_of_what_was_granted_since_a_reset_and_given_up_goes_far_on_too(rig) -> None:
+    rig.schedule("a")
+    rig.grant("a")
+    rig.ask(back(2))
+    rig.grant("a")
+    rig.ask(c.SignalWorkflow("w", "s", None))
+    rig.ask(rig.step(c.CancelActivity("a")))
+    rig.ask(back(2))
+    assert rig.activity().grant > resetting.GRANTS_SKIPPED
+    done(rig)
+
+
 def test_the_auditor_sees_a_reset_that_would_grant_a_token_twice() -> None:
     rig = Rig()
     rig.schedule("a")

@@ -324,3 +324,32 @@ def test_a_history_with_a_reset_can_be_replayed_against_code(engine) -> None:
     client.reset_workflow("w", 1)
     engine.run_until_idle()
     assert replaying.check(found, replaying.history_of(client.history("w"), "w")).fits
+
+
+DRAWS: list[int] = []
+
+
+@workflow.define
+async def lucky() -> list[object]:
+    got: list[int] = []
+
+    @workflow.signal
+    def add(n: int) -> None:
+        got.append(n)
+
+    DRAWS.append(workflow.side_effect(lambda: len(DRAWS)))
+    is_new = workflow.patched("new")
+    await workflow.wait_condition(lambda: len(got) == 1)
+    return [DRAWS[-1], is_new]
+
+
+def test_a_side_effect_that_was_taken_back_is_drawn_anew_though_a_signal_had_come_by_then():
+    engine = LocalEngine([lucky], [], clock=ManualClock(0))
+    client = engine.client
+    client.start_workflow("lucky", workflow_id="w")
+    client.signal_workflow("w", "add", 1)  # Before the first workflow task, which reads both.
+    engine.run_until_idle()
+    before = client.result("w")
+    client.reset_workflow("w", 2)
+    engine.run_until_idle()
+    assert (before, client.result("w")) == ([0, True], [1, True])

@@ -83,6 +83,11 @@ class Bug(StrEnum):
     LEASED_PAST_THE_LIMIT = "leased_past_the_limit"
     PROBES_UNLIMITED = "probes_unlimited"
     RETRIES_NOT_COUNTED = "retries_not_counted"
+    SAID_TO_THE_BUSY_IS_LOST = "said_to_the_busy_is_lost"
+    ENDED_BY_ANOTHER_GOES_ON = "ended_by_another_goes_on"
+    RESET_DONE_AGAIN = "reset_done_again"
+    FENCE_FORGETS_RESETS = "fence_forgets_resets"
+    MADE_UP_FOR_AGAIN = "made_up_for_again"
 
 
 class Entry(NamedTuple):
@@ -164,6 +169,15 @@ BANK: dict[Bug, Entry] = {
     Bug.LEASED_PAST_THE_LIMIT: Entry("a rule of ours, no case known", limits.leased_past_the_limit),
     Bug.PROBES_UNLIMITED: Entry("a rule of ours, no case known", limits.probes_unlimited),
     Bug.RETRIES_NOT_COUNTED: Entry("a rule of ours, no case known", limits.retries_not_counted),
+    Bug.SAID_TO_THE_BUSY_IS_LOST: Entry(
+        "a rule of ours, no case known", talk.said_to_the_busy_is_lost
+    ),
+    Bug.ENDED_BY_ANOTHER_GOES_ON: Entry(
+        "a rule of ours, no case known", talk.ended_by_another_goes_on
+    ),
+    Bug.RESET_DONE_AGAIN: Entry("a rule of ours, no case known", talk.reset_done_again),
+    Bug.FENCE_FORGETS_RESETS: Entry("a rule of ours, no case known", talk.fence_forgets_resets),
+    Bug.MADE_UP_FOR_AGAIN: Entry("a rule of ours, no case known", talk.made_up_for_again),
 }
 
 

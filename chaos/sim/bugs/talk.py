@@ -18,12 +18,21 @@ from perdure.core import (
     decide_schedule,
     decide_steps,
     ids,
+    resetting,
 )
-from perdure.core.commands import ChildEnded, UpdateWorkflow
+from perdure.core.commands import (
+    CancelWorkflow,
+    ChildEnded,
+    Done,
+    ResetWorkflow,
+    SignalWorkflow,
+    UpdateWorkflow,
+)
 from perdure.core.facts import Decision, Facts, refuse
 from perdure.core.gates import Gates
+from perdure.core.interaction_records import WorkflowReset
 from perdure.core.records import WorkflowCancelRequested
-from perdure.core.schedule_commands import FireSchedule
+from perdure.core.schedule_commands import BackfillSchedule, FireSchedule
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Activity, Execution
 from perdure.failures import Failure
@@ -114,6 +123,28 @@ def children_outlive(patches: Patches) -> None:
     patches.set(decide_steps, "ended", decide_interactions.ended)
 
 
+def said_to_the_busy_is_lost(patches: Patches) -> None:
+    """What one workflow says to another is lost on one whose workflow task is on its way."""
+
+    def signal(whole: Execution, command: SignalWorkflow, facts: Facts) -> Decision:
+        if command.request_id is None and whole.last_wake_id > whole.consumed:
+            return Decision((), Done())
+        return decide_interactions.signal(whole, command, facts)
+
+    patches.item(decide._DECIDERS, SignalWorkflow, signal)
+
+
+def ended_by_another_goes_on(patches: Patches) -> None:
+    """A workflow that another asks to end is told when it next starts, and not before."""
+
+    def cancel(whole: Execution, command: CancelWorkflow, facts: Facts) -> Decision:
+        if command.request_id is None and not command.parent and whole.is_open:
+            return Decision((), Done())
+        return decide_interactions.cancel(whole, command, facts)
+
+    patches.item(decide._DECIDERS, CancelWorkflow, cancel)
+
+
 # --- people -----------------------------------------------------------------------
 def update_done_again(patches: Patches) -> None:
     """An update that is asked for again, its answer having got lost, is another update."""
@@ -185,6 +216,37 @@ def side_effect_again(patches: Patches) -> None:
     patches.around(Known, "learn", wrap)
 
 
+# --- resets ---------------------------------------------------------------------------
+def reset_done_again(patches: Patches) -> None:
+    """A reset that is asked for again, its answer having got lost, is another one."""
+
+    def again(whole: Execution, command: ResetWorkflow, facts: Facts) -> Decision:
+        unknown = replace(facts, requested_event=lambda request_id: None)
+        return resetting.reset(whole, command, unknown)
+
+    patches.item(decide._DECIDERS, ResetWorkflow, again)
+
+
+def fence_forgets_resets(patches: Patches) -> None:
+    """What was granted since an earlier reset, and has left no event, may be granted again."""
+
+    def wrap(fences: Any) -> Any:
+        def forgetful(whole: Execution, events: Any) -> Any:
+            known = list(events)
+            found = fences(whole, known)
+            for one in known:
+                if isinstance(one, WorkflowReset):
+                    for activity in resetting.restored(one).activities.values():
+                        generation, grant = found[activity.activity_id]
+                        if grant >= resetting.GRANTS_SKIPPED:
+                            found[activity.activity_id] = (generation, activity.grant)
+            return found
+
+        return forgetful
+
+    patches.around(resetting, "fences", wrap)
+
+
 # --- operators ------------------------------------------------------------------------
 def pauses_forgotten(patches: Patches) -> None:
     """What is paused is known to whoever heard the order, until the next start."""
@@ -202,3 +264,13 @@ def schedule_runs_again(patches: Patches) -> None:
         return decide_schedule._fire(schedule, command, now_ms)
 
     patches.item(decide_schedule._DECIDERS, FireSchedule, fire)
+
+
+def made_up_for_again(patches: Patches) -> None:
+    """Runs that are made up for begin as often as that is asked for, with one request."""
+
+    def backfill(schedule: Schedule, command: BackfillSchedule, now_ms: int) -> Any:
+        forgetful = replace(schedule, requests=[])
+        return decide_schedule._backfill(forgetful, command, now_ms)
+
+    patches.item(decide_schedule._DECIDERS, BackfillSchedule, backfill)
