@@ -15,7 +15,7 @@ from chaos.drills.boundaries_plan import Journey, Leg
 from chaos.drills.boundaries_visit import Visit
 from perdure.crash_points import CrashPoint as P
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.process
 
 EVERYBODY = Journey(
     "everybody",

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
 from chaos.harness import NodeProcess, flat
 from perdure.cli.main import run
+from tests.process.conftest import until
 
 pytestmark = pytest.mark.process
 
@@ -40,15 +39,6 @@ def perdure(node, monkeypatch, capsys):
         return (code, *capsys.readouterr())
 
     return call
-
-
-def until(probe, timeout_s=20.0):
-    """What `probe` gives once it is true."""
-    pause, deadline = threading.Event(), time.monotonic() + timeout_s
-    while not (found := probe()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        pause.wait(0.02)
-    return found
 
 
 def dead_letter(perdure, workflow_id):
@@ -112,9 +102,9 @@ def test_input_that_does_not_fit_fails_the_workflow_naming_the_argument(perdure)
 
 def test_a_result_that_is_not_there_yet_is_refused_and_not_failed(perdure):
     perdure("wf", "start", "NoWorkerHasThis", "--id", "waits")
-    code, out, err = perdure("wf", "result", "waits", "--timeout", "0.1")
+    code, out, err = perdure("wf", "result", "waits", "--timeout", "0.5")
     assert (code, out) == (6, "")
-    assert "has not ended within 100 ms" in err
+    assert "has not ended within 500 ms" in err
 
 
 def test_an_unknown_type_is_accepted_with_a_warning_that_names_the_nearest(perdure):
@@ -279,16 +269,11 @@ def test_up_with_bad_input_starts_nothing_and_says_what_is_wrong(tmp_path, args,
 
 def test_a_worker_whose_application_defines_nothing_warns_of_it(tmp_path):
     (tmp_path / "nothing_here.py").write_text("")
-    done = subprocess.run(
-        [*PERDURE, "worker", "--app", "nothing_here", "--connect", f"ipc://{tmp_path}/public"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 4
-    warning = json.loads(done.stderr.splitlines()[0])
+    command = [*PERDURE, "worker", "--app", "nothing_here", "--connect", f"ipc://{tmp_path}/public"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as worker:
+        warning = json.loads(worker.stderr.readline())
+        worker.kill()  # It still looks for a node.
+        worker.stderr.read()
     assert (warning["event"], warning["apps"]) == ("worker.empty", ["nothing_here"])
 
 

@@ -64,12 +64,15 @@ def test_an_interrupted_drill_leaves_no_process_and_no_file(scratch, number):
     with subprocess.Popen(
         [*DRILL, *SMALL], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=scratch
     ) as drill:
-        for line in drill.stderr:
-            if "workflows started" in line:
-                break
-        assert left_over(scratch)
-        drill.send_signal(number)
-        out, _ = drill.communicate(timeout=60)
+        try:
+            for line in drill.stderr:
+                if "workflows started" in line:
+                    break
+            assert left_over(scratch)
+            drill.send_signal(number)
+            out, _ = drill.communicate(timeout=60)
+        finally:
+            drill.kill()
     assert (drill.returncode, out) == (130, "")
     assert left_over(scratch) == []
     assert list(scratch.iterdir()) == []

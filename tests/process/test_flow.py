@@ -20,7 +20,7 @@ def test_a_pause_survives_the_death_of_every_process_and_explain_names_it(tmp_pa
     (tmp_path / "perdure.toml").write_text(CONFIG, encoding="utf-8")
     with (
         RealNode(tmp_path, apps=("wire_app",), workers=1, slots=4, python_path=str(APPS)) as node,
-        node.client(timeout_ms=15_000) as client,
+        node.client(timeout_ms=30_000) as client,
     ):
         node.start()
         client.pause_activity_type("twice", "no quota")
@@ -38,8 +38,8 @@ def test_a_pause_survives_the_death_of_every_process_and_explain_names_it(tmp_pa
         client.resume_activity_type("twice")
         assert client.explain_workflow("b").details["gate"] == "paused"
         client.resume_queue("default")
-        assert client.result("a", timeout_ms=10_000) == [1, 1]
-        assert client.result("b", timeout_ms=10_000) == [2, 2]
+        assert client.result("a", timeout_ms=30_000) == [1, 1]
+        assert client.result("b", timeout_ms=30_000) == [2, 2]
         assert client.explain_workflow("a").state == "Completed"
         node.stop()
     assert audit_data_dir(node.data).violations == ()

@@ -40,7 +40,7 @@ def test_a_workflow_goes_on_under_another_hash_seed_and_time_zone_as_if_nothing_
         node.start()
         for workflow_id in ids:
             client.signal_workflow(workflow_id, "go_on", "now")
-            result = client.handle(workflow_id).result(timeout_ms=20_000)
+            result = client.handle(workflow_id).result(timeout_ms=30_000)
             first, second = result[:6], result[7:]
             assert result[6] == "now"
             for part in (first, second):

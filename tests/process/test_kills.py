@@ -19,6 +19,7 @@ pytestmark = pytest.mark.process
 
 ROLES = ("history", "lease_keeper", "scheduler", "dlq", "gateway", "worker-1", "worker-2")
 WORKFLOWS = 40
+KILLS = 16
 
 
 def begin(client, workflow, count, *args, prefix="w"):
@@ -36,10 +37,12 @@ def assert_all_done_once(node, client, ids):
 
 
 def kill_running(node, rng, count):
-    """SIGKILL `count` of the processes that are there, chosen by chance."""
+    """SIGKILL `count` of the processes that are there, chosen by chance; which."""
     there = [n["pid"] for n in flat(node.tree()) if n["name"] in ROLES and n.get("pid")]
-    for pid in rng.sample(there, min(count, len(there))):
+    chosen = rng.sample(there, min(count, len(there)))
+    for pid in chosen:
         kill(pid)
+    return chosen
 
 
 def wait_till_all_run(node, pause, stop):
@@ -56,11 +59,13 @@ def kill(pid):
 
 def test_kills_of_anybody_at_any_moment_lose_nothing_and_double_nothing(hurt, sockets):
     node, rng, pause = hurt(), random.Random(11), threading.Event()
-    stop = threading.Event()
+    stop, enough, killed = threading.Event(), threading.Event(), []
 
     def killer():
         while not stop.is_set():
-            kill_running(node, rng, rng.choice([1, 1, 2, 3]))
+            killed.extend(kill_running(node, rng, rng.choice([1, 1, 2, 3])))
+            if len(killed) >= KILLS:
+                enough.set()
             pause.wait(rng.uniform(0.02, 0.25))
             if rng.random() < 0.3:
                 # Else nothing is ever ready where the machine is slower than the killer.
@@ -71,13 +76,13 @@ def test_kills_of_anybody_at_any_moment_lose_nothing_and_double_nothing(hurt, so
         thread.start()
         try:
             ids = begin(client, "several", WORKFLOWS, 20)
-            pause.wait(1)
+            assert enough.wait(30)
         finally:
             stop.set()
             thread.join()
         assert_all_done_once(node, client, ids)
-        kills = sum(n["restarts"] for n in flat(node.tree()) if n["name"] in ROLES)
-        assert kills > 10
+        restarts = sum(n["restarts"] for n in flat(node.tree()) if n["name"] in ROLES)
+        assert restarts > KILLS / 2
         # What lies in its sockets and can't be read harms nobody, and is logged as everything is.
         for path in (node.data / "run" / "node").iterdir():
             if path.name.startswith("listener-"):
@@ -126,5 +131,5 @@ def test_children_that_are_killed_before_they_are_ready_do_not_take_the_node_dow
                 kill(pid)
                 killed.add(pid)
         waits.wait(0.005)
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         assert client.start_workflow("one", workflow_id="after").result() == "after/e"

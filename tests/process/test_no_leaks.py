@@ -77,7 +77,7 @@ def told(tmp_path_factory):
 def use(node):
     """Work that succeeds, fails, does not fit, is repeated after deaths; each refusal's text."""
     answers = []
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
 
         def refused(call, *args, **options):
             with pytest.raises(PerdureError) as caught:
@@ -124,7 +124,7 @@ def raw(node, secret):
     try:
         for frame in frames:
             socket.send(frame.encode())
-            if socket.poll(1_000):
+            if socket.poll(10_000):
                 heard.append(b" ".join(socket.recv_multipart()).decode(errors="replace"))
     finally:
         context.destroy(linger=0)

@@ -8,8 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from contextlib import closing
 
@@ -17,17 +15,10 @@ import pytest
 
 from chaos.harness import flat
 from perdure.outbox import SqliteOutbox
+from tests.process.conftest import until
 
 pytestmark = pytest.mark.process
 ROWS = 200
-
-
-def until(probe, what):
-    deadline, pause = time.monotonic() + 20, threading.Event()
-    while not (found := probe()):
-        assert time.monotonic() < deadline, f"{what} did not come true"
-        pause.wait(0.02)
-    return found
 
 
 def shown(node):
@@ -82,7 +73,7 @@ def test_each_committed_row_is_exactly_one_start_whoever_is_killed(hurt, shop):
         events = client.events(kinds=["WorkflowStarted"], follow=False)
         starts = Counter(event.workflow_id for event in events)
         assert starts == Counter(committed)
-        assert {client.result(each, timeout_ms=10_000) for each in committed} == {"awake"}
+        assert {client.result(each, timeout_ms=30_000) for each in committed} == {"awake"}
         assert shown(node) == [("running", None)]
 
 
@@ -98,7 +89,7 @@ def test_a_database_that_is_locked_or_damaged_or_refuses_stops_no_node(hurt, sho
     db.close()
     with node.client() as client, closing(sqlite3.connect(shop)) as db:
         until(lambda: count(db, "done") == 1, "the row done")
-        assert client.result("first", timeout_ms=10_000) == "awake"
+        assert client.result("first", timeout_ms=30_000) == "awake"
         with db:
             SqliteOutbox(db).start_workflow("naps", 1, workflow_id="first")
         until(lambda: count(db, "failed") == 1, "the row refused")
@@ -115,4 +106,4 @@ def test_a_database_that_is_locked_or_damaged_or_refuses_stops_no_node(hurt, sho
     assert "waiting: file is not a database" in table
     with node.client() as client:
         client.start_workflow("naps", 1, workflow_id="beside")
-        assert client.result("beside", timeout_ms=10_000) == "awake"
+        assert client.result("beside", timeout_ms=30_000) == "awake"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,12 @@ import pytest
 from chaos.harness import NodeProcess
 from perdure import Client, errors
 from perdure.cli.main import run
+from tests.process.conftest import until
 
 pytestmark = pytest.mark.process
 
 APPS = Path(__file__).parent / "apps"
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +43,10 @@ def perdure(node, monkeypatch, capsys):
 
     def call(*args):
         capsys.readouterr()
-        code = run([*args, "--timeout", "15"])
+        code = run([*args, "--timeout", "30"])
         return (code, *capsys.readouterr())
 
     return call
-
-
-def until(probe, timeout_s=15.0):
-    """What `probe` gives once it is true."""
-    pause, deadline = threading.Event(), time.monotonic() + timeout_s
-    while not (found := probe()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        pause.wait(0.02)
-    return found
 
 
 def test_a_workflow_is_talked_to_from_program_and_command_line(client, perdure):

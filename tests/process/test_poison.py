@@ -24,7 +24,7 @@ def dead_letter(client, workflow_id):
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_an_activity_that_ends_its_worker_is_dead_lettered_after_its_attempts(hurt, how):
     node = hurt()
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         others = [f"n{number}" for number in range(30)]
         for workflow_id in others:
             client.start_workflow("one", 50, workflow_id=workflow_id)
@@ -32,7 +32,7 @@ def test_an_activity_that_ends_its_worker_is_dead_lettered_after_its_attempts(hu
         letter = dead_letter(client, "p")
         assert (letter.attempts, letter.last_failure.type) == (3, "WorkerDied")
         for workflow_id in others:
-            assert client.result(workflow_id, timeout_ms=10_000) == f"{workflow_id}/e"
+            assert client.result(workflow_id, timeout_ms=30_000) == f"{workflow_id}/e"
     attempts = [(attempt, pid) for _, attempt, pid in node.calls("p/%")]
     assert [attempt for attempt, _ in attempts] == [1, 2, 3]
     assert len({pid for _, pid in attempts}) == 3
@@ -44,7 +44,7 @@ def names(node):
 
 def test_a_poison_is_dead_lettered_and_none_of_fifty_innocents_beside_it(hurt):
     node = hurt(slots=60)
-    with node.client(timeout_ms=20_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         assert "quarantine-1" not in names(node)
         client.start_workflow("innocents", 50, workflow_id="i")
         client.start_workflow("poisoned", "kill", workflow_id="p")
@@ -54,7 +54,7 @@ def test_a_poison_is_dead_lettered_and_none_of_fifty_innocents_beside_it(hurt):
         assert workers <= {"quarantine-1", "quarantine-2"}
         shown = names(node)
         assert shown["quarantine-1"]["kind"] == "worker"
-        results = client.result("i", timeout_ms=15_000)
+        results = client.result("i", timeout_ms=30_000)
         assert len(results) == 50
         # Twice beside it, and then alone: nobody was charged a third time.
         assert {int(result[-1]) for result in results} <= {1, 2, 3}
@@ -64,7 +64,7 @@ def test_a_poison_is_dead_lettered_and_none_of_fifty_innocents_beside_it(hurt):
 
 def test_a_workflow_that_kills_its_workers_does_so_three_times_and_then_alone(hurt):
     node = hurt()
-    with node.client(timeout_ms=20_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         client.start_workflow("kills_its_worker", workflow_id="k")
 
         def counted():
@@ -80,7 +80,7 @@ def test_a_workflow_that_kills_its_workers_does_so_three_times_and_then_alone(hu
 def test_an_exit_that_is_raised_is_a_failure_and_no_end_of_the_worker(hurt):
     node = hurt(workers=1)
     pid = node.pid_of("worker-1")
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         for is_async in (False, True):
             for how in ("SystemExit", "KeyboardInterrupt"):
                 workflow_id = f"{how}-{is_async}"
@@ -93,7 +93,7 @@ def test_an_exit_that_is_raised_is_a_failure_and_no_end_of_the_worker(hurt):
 
 def test_a_workflow_that_would_block_is_parked_and_told_what_to_use_instead(hurt):
     node = hurt(workers=1)
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         client.start_workflow("blocks", workflow_id="b")
         # Behind it, on the same thread of the same worker.
         assert client.start_workflow("one", workflow_id="after").result() == "after/e"

@@ -84,7 +84,7 @@ def test_workers_get_new_code_one_after_the_other_unless_it_would_break_somethin
             (build,) = {build for _, build in after.values()}
             assert build not in {build for _, build in before.values()}
             client.signal_workflow("w", "go")
-            assert client.result("w", timeout_ms=20_000) == ["one", "two"]
+            assert client.result("w", timeout_ms=30_000) == ["one", "two"]
 
 
 def test_a_history_that_is_replaced_under_load_loses_nothing(node: RealNode) -> None:
@@ -97,5 +97,5 @@ def test_a_history_that_is_replaced_under_load_loses_nothing(node: RealNode) -> 
             client.start_workflow("double", id_, workflow_id=id_)
         events += [step["event"] for step in steps]
         assert events == ["stopping", "ready", "done"]
-        assert [client.result(id_, timeout_ms=20_000) for id_ in ids] == [[id_] * 2 for id_ in ids]
+        assert [client.result(id_, timeout_ms=30_000) for id_ in ids] == [[id_] * 2 for id_ in ids]
     assert node.pid_of("history") != before

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from tests.process.conftest import until
+
 pytestmark = pytest.mark.process
 
 VERSIONED = """\
@@ -41,23 +43,21 @@ def begin(client, workflow, count, *args, prefix="w"):
 
 
 def until_calls(node, count):
-    pause = threading.Event()
-    while len(calls := node.calls()) < count:
-        pause.wait(0.005)
-    return calls
+    until(lambda: len(node.calls()) >= count, f"delivery {count}")
 
 
-def test_restarts_of_the_node_charge_no_attempt_and_leave_no_socket_behind(hurt):
-    node = hurt(workers=1)
-    with node.client(timeout_ms=15_000) as client:
-        ids = begin(client, "one", 3, 1_500)
+def test_restarts_of_the_node_charge_no_attempt_and_leave_no_socket_behind(hurt, tmp_path):
+    node, over = hurt(workers=1), tmp_path / "over"
+    with node.client(timeout_ms=30_000) as client:
+        ids = begin(client, "one_until", 3, str(over))
         sockets = set()
         for number in range(1, 4):
             until_calls(node, 3 * number)
             sockets.add(len(list((node.data / "run" / "node").iterdir())))
             if number < 3:
                 node.restart()
-        assert [client.result(each, timeout_ms=10_000) for each in ids] == [f"{w}/e" for w in ids]
+        over.touch()
+        assert [client.result(each, timeout_ms=30_000) for each in ids] == [f"{w}/e" for w in ids]
     assert {attempt for _, attempt, _ in node.calls()} == {1}
     assert len(node.calls()) == 9
     assert len(sockets) == 1
@@ -68,7 +68,7 @@ def test_restarts_of_the_node_charge_no_attempt_and_leave_no_socket_behind(hurt)
 
 def test_timers_that_fell_due_while_no_node_ran_fire_once_and_the_others_in_time(hurt):
     node = hurt(workers=1)
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         began = time.monotonic()
         soon, later = (begin(client, "naps", 5, ms, prefix=str(ms)) for ms in (500, 3_000))
         node.kill_all()
@@ -86,14 +86,14 @@ def test_timers_that_fell_due_while_no_node_ran_fire_once_and_the_others_in_time
 
 def test_an_orderly_stop_under_load_hands_back_what_it_holds_uncharged(hurt):
     node = hurt()
-    with node.client(timeout_ms=20_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         ids = begin(client, "one", 40, 200)
         until_calls(node, 6)
         assert node.end_by(signal.SIGTERM) == 0
         assert len(node.calls()) < 40
         node.start()
         for workflow_id in ids:
-            assert client.result(workflow_id, timeout_ms=10_000) == f"{workflow_id}/e"
+            assert client.result(workflow_id, timeout_ms=30_000) == f"{workflow_id}/e"
     assert {attempt for _, attempt, _ in node.calls()} == {1}
     assert node.effects() == 40
 
@@ -106,24 +106,23 @@ def test_a_workflow_that_its_new_code_does_not_fit_waits_until_the_old_code_is_b
 
     write(OLD)
     node = hurt(app="versioned_app", workers=1)
-    with node.client(timeout_ms=15_000) as client:
+    with node.client(timeout_ms=30_000) as client:
         client.start_workflow("versioned", workflow_id="v")
-        while "TimerStarted" not in [event.kind for event in client.history("v")]:
-            pass
+        until(lambda: "TimerStarted" in [event.kind for event in client.history("v")], "its timer")
         node.kill_all()
         write(NEW)
         node.start()
-        while not (task := client.describe_workflow("v").workflow_task).failures:
-            pass
+        until(lambda: client.describe_workflow("v").workflow_task.failures, "the mismatch")
+        task = client.describe_workflow("v").workflow_task
         assert (task.reason, task.failure.type) == ("mismatch", "NonDeterminism")
         assert "'x'" in task.failure.message
         assert "'y'" in task.failure.message
-        assert client.start_workflow("versioned", workflow_id="new").result(10_000) == 2
+        assert client.start_workflow("versioned", workflow_id="new").result(30_000) == 2
         assert client.describe_workflow("v").status == "Running"
         node.kill_all()
         write(OLD)
         node.start()
-        assert client.result("v", timeout_ms=10_000) == 2
+        assert client.result("v", timeout_ms=30_000) == 2
 
 
 def test_a_worker_elsewhere_comes_back_to_a_node_that_was_killed_and_started_again(hurt):
@@ -136,15 +135,15 @@ def test_a_worker_elsewhere_comes_back_to_a_node_that_was_killed_and_started_aga
         stderr=subprocess.DEVNULL,
     ) as worker:
         try:
-            with node.client(timeout_ms=15_000) as client:
+            with node.client(timeout_ms=30_000) as client:
                 ids = begin(client, "one", 4, 700)
                 until_calls(node, 4)
                 node.restart()
                 ids += begin(client, "one", 4, prefix="after")
                 for workflow_id in ids:
-                    assert client.result(workflow_id, timeout_ms=12_000) == f"{workflow_id}/e"
+                    assert client.result(workflow_id, timeout_ms=30_000) == f"{workflow_id}/e"
             # It had them all the time: nothing was given out twice.
             assert [attempt for _, attempt, _ in node.calls()] == [1] * 8
         finally:
             worker.send_signal(signal.SIGTERM)
-        assert worker.wait(10) == 0
+        assert worker.wait(30) == 0

@@ -56,7 +56,7 @@ class StubNode:
 
     def end(self) -> tuple[int, str, list[str]]:
         """Exit status, standard output, and the lines of standard error that are no log lines."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=50)
         return self.process.returncode, out, [x for x in err.splitlines() if x[:1] != "{"]
 
     def stop(self) -> tuple[int, str, list[str]]:
@@ -139,7 +139,7 @@ def test_a_node_says_ready_once_shows_its_tree_and_stops_in_reverse_order(tmp_pa
         assert node.lines("stops")[2:] == ["gateway", "scheduler", "history"]
         # Sets of strings have one order in all workers, and the environment is the user's.
         assert set(node.lines("flags")) == {"0 None"}
-        assert await_exit(*everybody, timeout_ms=1_000) == []
+        assert await_exit(*everybody, timeout_ms=10_000) == []
         assert not Path(info.run_dir).exists()
         assert read_node(data) is None
         with pytest.raises(Unavailable):
@@ -156,8 +156,8 @@ def test_when_the_root_is_killed_no_child_outlives_it_not_even_a_fork_that_holds
         everybody |= {int(line.split()[1]) for line in holders}
         helpers = {child.pid for child in psutil.Process(node.process.pid).children(recursive=True)}
         node.process.kill()
-        assert await_exit(*everybody, timeout_ms=1_000) == []
-        assert await_exit(*helpers, timeout_ms=1_000) == []
+        assert await_exit(*everybody, timeout_ms=10_000) == []
+        assert await_exit(*helpers, timeout_ms=10_000) == []
     # The data directory is free again, and what was left in it does not disturb.
     (data / "worker-1.behave").unlink()
     with StubNode(data) as node:
@@ -200,7 +200,7 @@ def test_a_node_goes_on_and_ends_in_order_when_nobody_reads_its_log(data, how):
         while node.pid("history") in (before, None):
             os.sched_yield()
         node.process.send_signal(signal.SIGINT)
-        assert node.process.wait(20) == 0
+        assert node.process.wait(50) == 0
     assert sorted(node.lines("stops")[:2]) == ["worker-1", "worker-2"]
 
 
@@ -257,10 +257,10 @@ def test_left_over_children_of_a_killed_root_are_named_and_refused(data):
 
 def test_a_crash_loop_ends_the_node_with_a_status_and_the_reason(data):
     (data / "scheduler.behave").write_text("crash after ready")
-    with StubNode(data) as node:
+    with StubNode(data, period_ms=60_000) as node:
         code, _, complaints = node.end()
         assert code == 1
-        assert "core: 6 crashes within 10000 ms" in complaints[-1]
+        assert "core: 6 crashes within 60000 ms" in complaints[-1]
         assert "scheduler, which ended with status 9" in complaints[-1]
         assert len([x for x in node.lines("starts") if x.startswith("scheduler")]) == 6
         assert node.lines("stops")[-1] == "history"
@@ -323,7 +323,7 @@ def test_the_death_of_the_forkserver_hurts_nobody(data):
         assert parent is not None
         assert parent.pid != node.process.pid
         parent.kill()
-        assert await_exit(parent.pid, timeout_ms=1_000) == []
+        assert await_exit(parent.pid, timeout_ms=10_000) == []
         assert pids(ps(data)) == before
         os.kill(before["scheduler"], signal.SIGKILL)
         node.until("child.exited", child="scheduler")
@@ -338,7 +338,7 @@ def test_a_hung_actor_is_killed_and_replaced(data):
         node.until_ready()
         old = node.pid("scheduler")
         os.kill(old, signal.SIGSTOP)
-        assert node.until("child.silent")["child"] == "scheduler"
+        node.until("child.silent", child="scheduler")
         node.until("child.ready", child="scheduler")
         assert node.pid("scheduler") != old
         assert node.stop()[0] == 0
@@ -346,9 +346,8 @@ def test_a_hung_actor_is_killed_and_replaced(data):
 
 def test_a_child_that_does_not_become_ready_in_its_time_is_killed_and_started_again(data):
     (data / "scheduler.behave").write_text("never ready")
-    with StubNode(data, ready_within_ms=900) as node:
-        late = node.until("child.late")
-        assert late["child"] == "scheduler"
+    with StubNode(data, ready_within_ms=2_000) as node:
+        node.until("child.late", child="scheduler")
         (data / "scheduler.behave").unlink()
         node.until_ready()
 
@@ -358,7 +357,7 @@ def test_a_child_that_does_not_stop_in_its_time_is_killed(data):
     with StubNode(data, shutdown_ms=100) as node:
         node.until_ready()
         node.process.send_signal(signal.SIGINT)
-        assert node.until("child.killed")["child"] == "scheduler"
+        node.until("child.killed", child="scheduler")
         assert node.end()[0] == 0
 
 
@@ -371,7 +370,7 @@ def test_a_second_signal_ends_everything_at_once(data):
         node.until("node.stopping")
         node.process.send_signal(signal.SIGINT)
         assert node.end()[0] == 1
-        assert await_exit(*everybody, timeout_ms=1_000) == []
+        assert await_exit(*everybody, timeout_ms=10_000) == []
         assert node.lines("stops") == [] or "history" not in node.lines("stops")
 
 

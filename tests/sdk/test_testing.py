@@ -86,7 +86,7 @@ def test_result_never_runs_anything_and_never_waits():
     for timeout_ms in (None, 0, 60_000):
         with pytest.raises(DeadlineExceeded):
             handle.result(timeout_ms=timeout_ms)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert [event.kind for event in handle.history()] == ["WorkflowStarted"]
 
 

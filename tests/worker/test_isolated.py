@@ -25,7 +25,6 @@ from perdure.worker.context import activity_context
 
 APPS = str(Path(__file__).parent / "apps")
 PATIENCE_S = 10
-LATE_MS = 1_500  # What a busy machine may add.
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +138,10 @@ def test_a_cancelled_one_is_interrupted_at_once(isolated, activity_type):
 @pytest.mark.parametrize("kind", ["Exception", "BaseException"])
 def test_one_that_swallows_what_is_raised_in_it_is_gone_after_its_grace(isolated, kind):
     attempt = isolated("swallows", kind)
-    pid, began_ms = attempt.beat(), boottime_ms()
+    pid = attempt.beat()
     attempt.context.cancel("timeout")
     assert attempt.failure.type == "Cancelled"
     assert is_gone(pid)
-    assert boottime_ms() - began_ms < 300 + LATE_MS
 
 
 def test_one_that_is_cancelled_before_it_begins_does_not_begin(isolated):

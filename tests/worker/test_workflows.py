@@ -366,14 +366,18 @@ def short_patience(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("kind", ["spins", "spins_and_catches"])
 @pytest.mark.usefixtures("short_patience")
 def test_a_workflow_that_blocks_its_loop_is_ended_while_all_else_goes_on(
-    node, task, workflow_task, kind
+    node, task, workflow_task, kind, monkeypatch
 ):
-    node.worker(workflows=ALL, activities=[double])
+    monkeypatch.setattr(replays, "BLOCKED_MS", 60_000)
+    monkeypatch.setattr(replays, "GIVEN_UP_MS", 60_000)
+    worker = node.worker(workflows=ALL, activities=[double])
     node.say(workflow_task("w", kind, started(None)), workflow_task("v", "twice", started()))
     node.sync(lambda sync: len(sync.workflows) == 2)
     node.say(task("t1", "double", 1))
     assert node.command(CompleteActivity, Done()).token == "t1"
     assert node.commands(FailWorkflowTask) == [], "it still blocks"
+    worker.workflows.replays._interrupt_at_ms = 0  # From now on it has no time left.
+    monkeypatch.setattr(replays, "GIVEN_UP_MS", 1_000)
     command = node.command(FailWorkflowTask, Done())
     assert (command.workflow_id, command.reason) == ("w", "blocked")
     assert kind in command.failure.stack

@@ -13,12 +13,12 @@ def work(name: str) -> str:
     return activity.idempotency_key()
 
 
-@activity.define(cancellation="wait", heartbeat_ms=20_000)
+@activity.define(cancellation="wait")
 def listens() -> str:
-    """Goes on until it is told that nobody wants it."""
+    """Goes on until it is told that nobody wants it; it does not ask."""
     told = threading.Event()
     activity.on_cancel(lambda reason: told.set())
-    told.wait(20)
+    told.wait()
     raise activity.Cancelled("told")
 
 

@@ -36,6 +36,15 @@ def effect(work_ms: int) -> str:
     return key
 
 
+@activity.define(retry=PATIENT)
+def effect_until(path: str) -> str:
+    """Goes on until there is such a file."""
+    key = note()
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return key
+
+
 @activity.define(retry=PATIENT, heartbeat_ms=2_000)
 def beating(work_ms: int) -> str:
     key = note()
@@ -48,6 +57,7 @@ def beating(work_ms: int) -> str:
 
 @activity.define(retry=PATIENT, heartbeat_ms=2_000)
 def beating_until(path: str) -> str:
+    """The same, with heartbeats."""
     key = note()
     while not os.path.exists(path):
         activity.record_heartbeat()
@@ -85,13 +95,17 @@ async def one(work_ms: int = 0) -> str:
 
 
 @workflow.define
+async def one_until(path: str) -> str:
+    return await workflow.execute_activity(effect_until, path, activity_id="e")
+
+
+@workflow.define
 async def beats(work_ms: int) -> str:
     return await workflow.execute_activity(beating, work_ms, activity_id="b")
 
 
 @workflow.define
 async def beats_until(path: str) -> str:
-    """Goes on until there is such a file."""
     return await workflow.execute_activity(beating_until, path, activity_id="b")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from supervisors.child_spec import ChildSpec, Kind, SupervisorSpec
+from supervisors.intensity import Intensity
 from supervisors.root import NodeConfig, run_node
 
 assert os.environ.get("STUB_NODE_LOADED") is None, "a child has imported the main module"
@@ -36,7 +37,11 @@ def tree(options: dict) -> SupervisorSpec:
     return SupervisorSpec(
         id="node",
         children=(
-            SupervisorSpec(id="core", children=actors),
+            SupervisorSpec(
+                id="core",
+                children=actors,
+                intensity=Intensity(period_ms=options.get("period_ms", 10_000)),
+            ),
             SupervisorSpec(id="workers", children=workers, escalates=False, stops_together=True),
         ),
     )

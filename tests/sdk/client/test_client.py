@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -137,13 +136,11 @@ def test_a_request_without_an_answer_is_sent_again_as_it_was(node, client, echoe
 
 
 def test_no_node_is_unavailable_and_names_the_endpoint(path):
-    began = time.monotonic()
     with (
         Client(f"ipc://{path}/none", timeout_ms=150) as client,
-        pytest.raises(errors.Unavailable, match="no node answers at ipc://"),
+        pytest.raises(errors.Unavailable, match=r"no node answers at ipc://.* \(waited 150 ms\)"),
     ):
         client.ping()
-    assert time.monotonic() - began < 2
 
 
 def test_a_node_that_hangs_is_unavailable_in_time(node):
@@ -166,8 +163,8 @@ def test_a_result_that_does_not_come_in_time_is_deadline_exceeded(node, client):
     with pytest.raises(errors.DeadlineExceeded, match="25000 ms"):
         client.result("w", timeout_ms=25_000)
     waits = [args["wait_ms"] for _, args in node.heard]
-    assert waits[:2] == [10_000, 10_000]
-    assert 4_000 < waits[2] <= 5_000
+    assert waits[0] == max(waits) == 10_000
+    assert 10_000 < sum(waits) <= 25_000
 
 
 def test_an_endpoint_that_is_none_is_refused(path):
