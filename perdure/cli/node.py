@@ -20,6 +20,7 @@ from perdure.cli.options import (
     Build,
     Endpoint,
     Timeout,
+    milliseconds,
 )
 
 DEMO = "perdure.demo"
@@ -175,7 +176,7 @@ def ps(
     asked = root_of(where) if where else data
     hint = f"no node answers at {where or data}: start one with `perdure up`"
     with output.reported(no_node=hint):
-        tree = node_client.ps(asked, max(1, int(timeout * 1_000)))
+        tree = node_client.ps(asked, milliseconds(timeout))
     if as_json:
         output.emit(tree)
         return

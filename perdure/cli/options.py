@@ -187,9 +187,14 @@ def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
     where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
     who = f"no node answers at {where}" if where else "no node of ./.perdure answers"
     hint = wrong_door(where) or f"{who}: start one with `perdure up`, or name one with --endpoint"
-    timeout_ms = max(1, int(timeout_s * 1_000))
+    timeout_ms = milliseconds(timeout_s)
     with output.reported(no_node=hint), Client(endpoint, timeout_ms=timeout_ms) as client:
         yield client
+
+
+def milliseconds(seconds: float) -> int:
+    """A wait that was given in seconds, in whole milliseconds; at least one."""
+    return max(1, int(seconds * 1_000))
 
 
 def wrong_door(endpoint: str | None) -> str:

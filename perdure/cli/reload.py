@@ -22,6 +22,7 @@ from perdure.cli.options import (
     Timeout,
     ask,
     connected,
+    milliseconds,
 )
 
 WORKERS = "workers"
@@ -95,7 +96,7 @@ def reload(
     hint = f"no node answers at {where or data}: start one with `perdure up`"
     with output.reported(no_node=hint):
         if of_workers:
-            (look,) = node_client.reload(root, {"what": "look"}, max(1, int(timeout * 1_000)))
+            (look,) = node_client.reload(root, {"what": "look"}, milliseconds(timeout))
             public = where or _public(data)
             words = [*(app or look["apps"]), "--limit", str(limit), "--endpoint", public]
             _check(words, look["cwd"], force=force, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -9,7 +10,15 @@ from typing import Annotated
 import typer
 
 from perdure.cli import output
-from perdure.cli.options import DATA_DEFAULT, ENDPOINT_VARIABLE, Build, wrong_door
+from perdure.cli.options import (
+    DATA_DEFAULT,
+    ENDPOINT_VARIABLE,
+    TIMEOUT_S_DEFAULT,
+    Build,
+    Timeout,
+    milliseconds,
+    wrong_door,
+)
 
 SLOTS_DEFAULT = 100
 GRACE_MS_DEFAULT = 5_000
@@ -47,6 +56,7 @@ def worker(
         int, typer.Option(min=0, metavar="MS", help="What it gets to finish at a stop.")
     ] = GRACE_MS_DEFAULT,
     build: Build = "",
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Run a worker in the foreground, for a node on this machine. Ctrl-C stops it in order.
 
@@ -64,7 +74,7 @@ def worker(
     with output.reported():
         for name in queue or ():
             check_name(f"queue {name!r:.80}", name)
-        endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint(app)
+        endpoint = connect or os.environ.get(ENDPOINT_VARIABLE) or _local_endpoint(app, timeout)
     with output.reported(no_node=wrong_door(endpoint)):
         code = run_external(
             tuple(app),
@@ -76,11 +86,14 @@ def worker(
             log_json=not sys.stderr.isatty(),
             stopping=stopping,
             build=build,
+            timeout_ms=milliseconds(timeout),
         )
     raise typer.Exit(code)
 
 
-def _local_endpoint(apps: list[str]) -> str:
+def _local_endpoint(apps: list[str], timeout_s: float) -> str:
+    from perdure.client import Client
+    from perdure.errors import Unavailable
     from perdure.node_client import read_node
     from perdure.worker.main import check_apps
 
@@ -90,6 +103,13 @@ def _local_endpoint(apps: list[str]) -> str:
         checked = check_apps(apps, os.getcwd())
         if not checked.ok:
             raise output.fail(checked.message, output.USAGE)
+        with (
+            contextlib.suppress(Unavailable),
+            Client(data_dir=DATA_DEFAULT, timeout_ms=milliseconds(timeout_s)) as client,
+        ):
+            client.ping()  # It may be starting.
+        node = read_node(DATA_DEFAULT)
+    if node is None:
         raise output.fail(
             "no node runs here: start one with `perdure up`, or name one with --connect",
             output.NO_NODE,

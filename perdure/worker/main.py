@@ -16,7 +16,7 @@ import zmq
 
 from perdure import logs, registry
 from perdure.births import birth_of
-from perdure.client import Client
+from perdure.client import TIMEOUT_MS, Client
 from perdure.core.boot import Boot
 from perdure.core.ids import Session
 from perdure.crash_points import CrashPoint, reached
@@ -124,15 +124,16 @@ def run_external(
     log_json: bool = True,
     stopping: Stopping | None = None,
     build: str = "",
+    timeout_ms: int = TIMEOUT_MS,
 ) -> int:
     """The life of `perdure worker`, in the main thread: until SIGINT or SIGTERM. The exit status.
 
     `endpoint` is a node's public one, found as by `perdure.Client` where it is not given. A second
     signal ends the process at once. InvalidArgument where an application can't be loaded,
-    Unavailable where no node answers. Where PYTHONHASHSEED is not 0 the process executes itself
-    again with that, so that sets of texts have one order in every worker. `stopping`: where the
-    caller minds the signals already. `build`: what the application is called; by default it is
-    named by what its files hold.
+    Unavailable where no node answers within `timeout_ms`. Where PYTHONHASHSEED is not 0 the process
+    executes itself again with that, so that sets of texts have one order in every worker.
+    `stopping`: where the caller minds the signals already. `build`: what the application is called;
+    by default it is named by what its files hold.
     """
     stopping = stopping or Stopping()
     if os.environ.get(HASH_SEED) != "0":
@@ -144,7 +145,7 @@ def run_external(
     found = load_apps(apps, cwd)
     if not (found.workflows or found.activities):
         logs.logger().warning(LogName.WORKER_EMPTY, apps=list(apps))
-    client = Client(endpoint)
+    client = Client(endpoint, timeout_ms=timeout_ms)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     config = _config(
         found,

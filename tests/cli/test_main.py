@@ -151,6 +151,7 @@ def test_an_unknown_key_of_the_configuration_stops_up_before_it_starts(nowhere, 
         ["wf", "list", "--timeout", "0.05"],
         ["wf", "start", "T", "--wait", "--timeout", "0.05"],
         ["ps", "--timeout", "0.05"],
+        ["worker", "--app", "perdure.demo", "--timeout", "0.05"],
         ["wf", "dlq", "list", "--timeout", "0.05", "--endpoint", "ipc:///nowhere/public"],
     ],
 )
