@@ -285,8 +285,8 @@ class Gateway(ClientSide):
         if isinstance(args, wire.ReadEvents):
             self._events.ask(entry, args)
             return
-        if isinstance(args, wire.WorkerTypes):
-            self.answer(entry, self._workers.view())
+        if isinstance(args, wire.WorkerTypes | wire.RestartWorker):
+            self.answer(entry, self._workers.asked(args))
             return
         if isinstance(args, wire_flow.ExplainWorkflow):
             asked = gateway_explain.question(reader, args, self._newest)

@@ -51,6 +51,7 @@ _KINDS: dict[type[wire.Args], Kind] = {
     wire.Ping: Kind.FREE,
     wire.WorkerEndpoint: Kind.FREE,
     wire.WorkerTypes: Kind.FREE,
+    wire.RestartWorker: Kind.FREE,
     **{
         kind: Kind.LOOK if kind in wire_schedules.LOOKS else Kind.CHANGE
         for kind in wire_schedules.OPERATIONS.values()

@@ -14,6 +14,7 @@ import msgspec
 
 from actors import gateway_reads
 from actors.mailbox import Mailbox
+from perdure import errors, wire
 from perdure.core import limits
 from perdure.core.ids import Session
 from perdure.core.links import (
@@ -28,6 +29,7 @@ from perdure.core.links import (
     Message,
     QueryAnswer,
     RemoteWorkers,
+    RestartWorker,
     SessionDone,
     Sessions,
     ToWorker,
@@ -83,6 +85,19 @@ class _Worker:
 
 def _process(hello: WorkerHello) -> tuple[str, int, float]:
     return (hello.worker_id, hello.pid, hello.pid_started)
+
+
+def _has_become(before: WorkerHello, now: WorkerHello) -> bool:
+    """Whether a worker's process has executed itself anew, and is this one by now: it is called by
+    its machine, its process, and something random.
+    """
+    stem = f"-{now.pid}-"
+    return (
+        before.worker_id != now.worker_id
+        and (before.pid, before.pid_started) == (now.pid, now.pid_started)
+        and stem in now.worker_id
+        and before.worker_id.rpartition("-")[0] == now.worker_id.rpartition("-")[0]
+    )
 
 
 def _offer(hello: WorkerHello) -> Offer:
@@ -197,6 +212,8 @@ class Workers:
         self._send(worker, pack([welcome]))
         reached(CrashPoint.GATEWAY_WORKER_WELCOMED)
         if known is None and not worker.session.is_local:
+            for before in [it for it in self._by_head.values() if _has_become(it.hello, hello)]:
+                self.session_dead(before.session)  # Its process lives, and is another worker now.
             self._watch(worker, hello)
             self.tell_sessions()
 
@@ -293,7 +310,24 @@ class Workers:
             # The root forgets them when it sees us end.
             self._mailbox.send(ROOT, RemoteWorkers(tuple(it.hello.worker_id for it in ours)))
 
-    def view(self) -> dict[str, Any]:
+    def asked(self, args: wire.WorkerTypes | wire.RestartWorker) -> dict[str, Any]:
+        """Who is there; or (NotFound, FailedPrecondition) somebody is told to begin anew."""
+        if isinstance(args, wire.WorkerTypes):
+            return self._view()
+        for worker in self._by_head.values():
+            if worker.hello.worker_id == args.worker_id:
+                break
+        else:
+            raise errors.NotFound(f"there is no worker {args.worker_id!r}")
+        if not worker.hello.restarts:
+            why = "the node replaces it" if worker.session.is_local else "end it and start another"
+            text = f"worker {args.worker_id!r} does not restart itself: {why}"
+            raise errors.FailedPrecondition(text)
+        worker.hello = msgspec.structs.replace(worker.hello, trouble="")
+        self._send(worker, pack([RestartWorker()]))
+        return {}
+
+    def _view(self) -> dict[str, Any]:
         """The workers that are there now and what they have, as the answer to WorkerTypes."""
         hellos = [(worker.session.is_local, worker.hello) for worker in self._by_head.values()]
         return {
@@ -306,6 +340,8 @@ class Workers:
                     "pid": hello.pid,
                     "local": is_local,
                     "build": hello.build or None,
+                    "restarts": hello.restarts,
+                    "trouble": hello.trouble or None,
                     "queues": hello.queues,
                     "workflow_types": hello.workflow_types,
                     "activity_types": hello.activity_types,

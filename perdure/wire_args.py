@@ -50,6 +50,18 @@ class WorkerTypes(Args, frozen=True):
     """Which workers are there, and what do they have?"""
 
 
+class RestartWorker(Args, frozen=True):
+    """Have a worker of another origin than the node end in order and begin anew with new code.
+
+    Answered when it is told; `WorkerTypes` shows what comes of it.
+    """
+
+    worker_id: str
+
+    def __post_init__(self) -> None:
+        check_name("worker_id", self.worker_id)
+
+
 class StartOptions(Args, frozen=True):
     """How it begins and when it must have ended: a delay before its first step, a time for all of
     its runs (0: none), and what it can be found by.
@@ -271,6 +283,7 @@ OPERATIONS: dict[str, type[Args]] = {
         Ping,
         WorkerEndpoint,
         WorkerTypes,
+        RestartWorker,
         StartWorkflow,
         GetResult,
         DescribeWorkflow,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli import output
+from perdure.cli import output, reload_elsewhere
 from perdure.cli.options import (
     DATA_DEFAULT,
     ENDPOINT_VARIABLE,
@@ -55,7 +55,7 @@ def add_to(app: typer.Typer) -> None:
 def reload(
     actor: Actor = None,
     of_workers: Annotated[
-        bool, typer.Option("--workers", help="Every worker that the node has started.")
+        bool, typer.Option("--workers", help="Every worker, those of `perdure worker` as well.")
     ] = False,
     app: Annotated[
         list[str] | None,
@@ -83,7 +83,8 @@ def reload(
     With --workers the new code is loaded and the running workflows are replayed with it first, in a
     process of its own: what it would break is said, and nothing is touched. Then each worker
     finishes what it can, hands back the rest and is replaced; the next one waits until the one
-    before serves. --app can be repeated.
+    before serves. Workers that were started with `perdure worker` follow: each tries whether its
+    own modules load, finishes, and executes itself again. --app can be repeated.
     """
     from perdure import node_client
 
@@ -105,9 +106,33 @@ def reload(
         for last in node_client.reload(root, order, STEP_S * 1_000):
             if not as_json:
                 _say(last)
+    if of_workers and last["event"] == "done":
+        last = _elsewhere(public, timeout, last, as_json=as_json)
     if as_json:
         output.emit(last)
     raise typer.Exit(output.OK if last["event"] == "done" else output.FAILED)
+
+
+def _elsewhere(
+    endpoint: str, timeout: float, last: dict[str, Any], *, as_json: bool
+) -> dict[str, Any]:
+    """Workers that the node has not started begin anew by themselves; those that do not are said
+    plainly, since what they run is the old code.
+    """
+    with connected(endpoint, timeout) as client:
+        done, kept = reload_elsewhere.restart_all(client, STEP_S, quiet=as_json)
+    if not (done or kept):
+        return last
+    if done and not as_json:
+        output.say(f"began anew: {' '.join(done)}")
+    for name, why in kept.items():
+        output.note(f"perdure: {name} keeps the code that it has: {output.one_line(why)}")
+    if kept:
+        output.note(
+            "perdure: start new ones with `perdure worker`, and end the old ones by SIGTERM"
+        )
+    event = "failed" if kept else "done"
+    return {**last, "event": event, "elsewhere": done, "kept": kept}
 
 
 def workers(

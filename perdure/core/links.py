@@ -20,6 +20,7 @@ from perdure.core.query_links import DeadListed as DeadListed
 from perdure.core.query_links import ListDead as ListDead
 from perdure.core.query_links import Query as Query
 from perdure.core.query_links import QueryAnswer as QueryAnswer
+from perdure.core.query_links import RestartWorker as RestartWorker
 from perdure.core.records import ActivityOptions, Payload
 from perdure.core.tree_links import (
     ChildFailed as ChildFailed,
@@ -320,6 +321,8 @@ class WorkerHello(Message, frozen=True, tag=40):
     activity_types: tuple[str, ...] = ()
     workflow_types: tuple[str, ...] = ()
     build: str = ""  # Of its application (perdure.worker.build).
+    restarts: bool = False  # Whether it does as RestartWorker says.
+    trouble: str = ""  # Why it did not, the last time.
 
 
 class WorkerRefused(Message, frozen=True, tag=48):
@@ -415,6 +418,7 @@ ToWorker = (
     | LeaseTerms
     | Backlog
     | Query
+    | RestartWorker
 )
 FromWorkerToGateway = WorkerHello | Fetch | WorkerBye | QueryAnswer
 

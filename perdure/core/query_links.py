@@ -32,6 +32,12 @@ class QueryAnswer(Message, frozen=True, tag=47):
     message: str = ""
 
 
+class RestartWorker(Message, frozen=True, tag=49):
+    """Gateway to a worker that said it `restarts`: finish, hand back the rest, and begin anew with
+    the code as it is by then. It comes as another session; or says in a hello why it does not.
+    """
+
+
 class ListDead(Message, frozen=True, tag=60):
     """Dead letters that match, oldest first, from the index.
 

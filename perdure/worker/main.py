@@ -25,6 +25,7 @@ from perdure.log_names import LogName
 from perdure.worker import guard
 from perdure.worker.build import build_of
 from perdure.worker.locator import Locator
+from perdure.worker.restarting import Restarting, execute_again, trouble_with
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
 from perdure.worker.stopping import Stopping, leave
@@ -137,14 +138,11 @@ def run_external(
     """
     stopping = stopping or Stopping()
     if os.environ.get(HASH_SEED) != "0":
-        stopping.hold()
         os.environ[HASH_SEED] = "0"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        execute_again()
     logs.configure(log_json)
     guard.install()
-    found = load_apps(apps, cwd)
-    if not (found.workflows or found.activities):
-        logs.logger().warning(LogName.WORKER_EMPTY, apps=list(apps))
+    found = _some(load_apps(apps, cwd), apps)
     client = Client(endpoint, timeout_ms=timeout_ms)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     config = _config(
@@ -156,11 +154,13 @@ def run_external(
         queues=tuple(queues) or QUEUES_DEFAULT,
         apps=tuple(apps),
         build=build or build_of(cwd, apps),
+        restarts=True,
     )
     _tune()
     inbox = Inbox()
     gateway = GatewayLink(context, client.worker_endpoint())
     worker = Worker(config, gateway, inbox, locator=Locator(client.worker_endpoint, inbox))
+    restarting = Restarting(worker, inbox, lambda: trouble_with(apps, cwd), grace_ms)
     stopping.attach(lambda: inbox.post(worker.stop, grace_ms))
     is_quiet = worker.run()
     code = _code_of(worker)
@@ -169,9 +169,18 @@ def run_external(
     worker.close()
     client.close()
     context.term()
+    if restarting.is_wanted and not (code or stopping.is_told):
+        execute_again()
     if not (is_quiet and _only_daemons()):
         leave(code)
     return code
+
+
+def _some(found: registry.Registry, apps: Sequence[str]) -> registry.Registry:
+    """Itself; where there is nothing in it the log says so."""
+    if not (found.workflows or found.activities):
+        logs.logger().warning(LogName.WORKER_EMPTY, apps=list(apps))
+    return found
 
 
 def _config(
@@ -185,6 +194,7 @@ def _config(
     apps: tuple[str, ...],
     build: str,
     quarantine: bool = False,
+    restarts: bool = False,
 ) -> Config:
     return Config(
         worker_id=worker_id,
@@ -199,6 +209,7 @@ def _config(
         quarantine=quarantine,
         apps=apps,
         build=build,
+        restarts=restarts,
     )
 
 

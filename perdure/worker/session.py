@@ -96,6 +96,8 @@ class Worker:
         self._stalls = Stalls()
         self.refusal = ""  # Why the node will not have it.
         self.is_worn_out = False  # It ends because too many of its threads are stuck.
+        self.on_restart: Callable[[], None] = lambda: None  # The node wants it to begin anew.
+        self._trouble = ""  # Why it did not.
         self.activities = Activities(
             self._runner,
             config.slots,
@@ -320,8 +322,8 @@ class Worker:
                 self.workflows.drop(message.workflow_id)
             case links.Backlog(waits):
                 self.workflows.hiring.backlog = waits
-            case links.WorkerWelcome() | links.WorkerRefused():
-                self._greeted(message, now_ms)
+            case links.WorkerWelcome() | links.WorkerRefused() | links.RestartWorker():
+                self._told(message, now_ms)
             case links.HistoryChanged():
                 self.activities.base_ms = message.base_ms
                 self._history_is(message.history)
@@ -338,12 +340,24 @@ class Worker:
             self._newest = commit
 
     def _say_hello(self, now_ms: int) -> None:
-        self._gateway.hello(self._config.hello())
+        self._gateway.hello(self._config.hello(self._trouble))
         self._hello_at_ms = now_ms + HELLO_AGAIN_MS
 
-    def _greeted(self, message: links.WorkerWelcome | links.WorkerRefused, now_ms: int) -> None:
+    def stays(self, trouble: str, now_ms: int) -> None:
+        """It does not begin anew, as it was told to: say why."""
+        self._trouble = trouble
+        self._say_hello(now_ms)
+
+    def _told(
+        self,
+        message: links.WorkerWelcome | links.WorkerRefused | links.RestartWorker,
+        now_ms: int,
+    ) -> None:
         if isinstance(message, links.WorkerWelcome):
             self._welcome(message, now_ms)
+            return
+        if isinstance(message, links.RestartWorker):
+            self.on_restart()
             return
         self.refusal = message.message  # There is nothing to do here, and there will not be.
         logs.logger().error(LogName.PEER_REFUSED, version=message.version, message=message.message)

@@ -27,9 +27,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     apps: tuple[str, ...] = ()  # The modules, for children that import them anew.
     quarantine: bool = False  # It runs one task at a time, of those that may end it.
     build: str = ""  # What the code is called.
+    restarts: bool = False  # Whether it can begin anew by itself.
 
-    def hello(self) -> WorkerHello:
-        """The first word of every connection."""
+    def hello(self, trouble: str = "") -> WorkerHello:
+        """The first word of every connection. `trouble`: why it did not begin anew."""
         return WorkerHello(
             self.worker_id,
             self.pid,
@@ -41,4 +42,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             tuple(self.activities),
             tuple(self.workflows),
             self.build,
+            self.restarts,
+            trouble,
         )

@@ -30,6 +30,11 @@ class Stopping:
         # What came while this process executed itself again has waited.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a signal has come."""
+        return self._is_told
+
     @staticmethod
     def hold() -> None:
         """Have both wait for the Stopping of the program that this process executes next."""

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chaos.harness import flat
-from perdure import node_client
+from perdure import node_client, wire
+from perdure.client import Client
 from tests.process.conftest import RealNode, until
 
 pytestmark = pytest.mark.process
@@ -99,3 +101,61 @@ def test_a_history_that_is_replaced_under_load_loses_nothing(node: RealNode) -> 
         assert events == ["stopping", "ready", "done"]
         assert [client.result(id_, timeout_ms=30_000) for id_ in ids] == [[id_] * 2 for id_ in ids]
     assert node.pid_of("history") != before
+
+
+def elsewhere(node: RealNode) -> subprocess.Popen[str]:
+    """`perdure worker` beside the node, with the node's own modules and a queue of its own."""
+    paths = os.pathsep.join([str(node.directory), os.environ.get("PYTHONPATH", "")])
+    words = ["worker", "--app", "reload_app", "--queue", "side", "--connect", node.endpoint]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "perdure.cli.main", *words],
+        cwd=node.directory,
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def of_elsewhere(client: Client) -> list[dict[str, Any]]:
+    [answer] = client.call_many([wire.WorkerTypes()])
+    return [one for one in answer["workers"] if not one["local"]]
+
+
+def test_a_worker_from_elsewhere_begins_anew_with_new_code_unless_that_does_not_load(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "one")
+    with (
+        RealNode(
+            tmp_path, apps=("reload_app",), workers=1, slots=4, python_path=str(tmp_path)
+        ) as node,
+        node.client() as client,
+    ):
+        node.start()
+        worker = elsewhere(node)
+        try:
+            [before] = until(lambda: of_elsewhere(client), "the worker")
+            client.start_workflow("waits", workflow_id="w", task_queue="side")
+            until(lambda: len(client.history("w")) >= 4, "the first activity")
+            write(tmp_path, "two")
+            done = perdure(node, "reload", "--workers")
+            assert done.returncode == 0, done.stderr
+            # The same process, another session; what it had is gone on with.
+            [after] = of_elsewhere(client)
+            assert before["pid"] == after["pid"]
+            assert before["worker_id"] != after["worker_id"]
+            assert done.stdout.splitlines()[-1] == f"began anew: {after['worker_id']}"
+            client.signal_workflow("w", "go")
+            assert client.result("w", timeout_ms=20_000) == ["one", "two"]
+            write(tmp_path, "")
+            assert client.call_many([wire.RestartWorker(after["worker_id"])]) == [{}]
+            [stays] = until(lambda: [it for it in of_elsewhere(client) if it["trouble"]], "why")
+            assert stays["worker_id"] == after["worker_id"]
+            assert "SyntaxError" in stays["trouble"]
+            client.start_workflow("waits", workflow_id="v", task_queue="side")
+            until(lambda: len(client.history("v")) >= 4, "what it serves")
+            worker.terminate()
+            assert worker.wait(20) == 0
+        finally:
+            worker.kill()
+            worker.wait()

@@ -21,6 +21,7 @@ from perdure.core.links import (
     HistoryChanged,
     Page,
     RemoteWorkers,
+    RestartWorker,
     SessionDead,
     SessionDone,
     Sessions,
@@ -246,6 +247,8 @@ def test_what_workers_have_is_told_while_their_sessions_live(node):
         "pid": os.getpid(),
         "local": True,
         "build": None,
+        "restarts": False,
+        "trouble": None,
         "queues": ["default"],
         "workflow_types": ["checkout"],
         "activity_types": ["charge", "ship"],
@@ -272,3 +275,49 @@ def test_the_root_is_told_of_workers_from_elsewhere_whole_on_every_change(node):
     assert node.root.hear(RemoteWorkers).worker_ids == ()
     greet(node, LOCAL)
     assert node.root.hears_nothing(RemoteWorkers)
+
+
+# --- workers that begin anew -----------------------------------------------------
+def hello(name, trouble="", *, restarts=True):
+    return WorkerHello(
+        name, os.getpid(), 0.0, "", PROTOCOL_VERSION, None, restarts=restarts, trouble=trouble
+    )
+
+
+def test_a_worker_that_can_is_told_to_begin_anew_and_says_why_it_does_not(node):
+    worker = node.worker()
+    name = f"host-{os.getpid()}-aa"
+    worker.say(b"G", hello(name))
+    worker.hear(HEARD)
+    assert node.client().call("RestartWorker", worker_id=name)["ok"] == {}
+    assert worker.hear(HEARD) == [RestartWorker()]
+    worker.say(b"G", hello(name, trouble="no module 'shop'"))
+    worker.hear(HEARD)
+    [there] = served(node)["workers"]
+    assert (there["restarts"], there["trouble"]) == (True, "no module 'shop'")
+    node.client().call("RestartWorker", worker_id=name)
+    assert served(node)["workers"][0]["trouble"] is None
+
+
+def test_whoever_can_not_begin_anew_is_not_told_to(node):
+    greet(node, LOCAL)
+    node.worker().say(b"G", hello("old", restarts=False))
+    while len(served(node)["workers"]) < 2:
+        pass
+    client = node.client()
+    for name, code, said in (
+        ("w", "FAILED_PRECONDITION", "the node replaces it"),
+        ("old", "FAILED_PRECONDITION", "start another"),
+        ("nobody", "NOT_FOUND", "nobody"),
+    ):
+        error = client.call("RestartWorker", worker_id=name)["error"]
+        assert (error["code"], said in error["message"]) == (code, True)
+
+
+def test_a_process_that_has_begun_anew_is_another_session_and_the_one_before_is_dead(node):
+    stem = f"host-{os.getpid()}"
+    for name in (f"{stem}-aa", f"{stem}-bb", "other-1"):
+        node.worker().say(b"G", hello(name))
+    there: set[str] = set()
+    while there != {f"{stem}-bb", "other-1"}:
+        there = {one["worker_id"] for one in served(node)["workers"]}

@@ -60,7 +60,7 @@ def test_what_asks_a_node_is_awaited(name):
 def test_every_operation_of_the_protocol_is_answered_by_an_engine():
     from perdure import local_client
 
-    of_a_node_only = {"Ping", "WorkerEndpoint", "WorkerTypes"}
+    of_a_node_only = {"Ping", "RestartWorker", "WorkerEndpoint", "WorkerTypes"}
     answered = {
         kind.__name__ for kind in local_client._OPERATIONS
     } | wire_schedules.OPERATIONS.keys()
