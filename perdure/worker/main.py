@@ -164,8 +164,6 @@ def run_external(
     stopping.attach(lambda: inbox.post(worker.stop, grace_ms))
     is_quiet = worker.run()
     code = _code_of(worker)
-    if worker.refusal:
-        sys.stderr.write(f"perdure: {worker.refusal}\n")
     worker.close()
     client.close()
     context.term()
@@ -214,7 +212,9 @@ def _config(
 
 
 def _code_of(worker: Worker) -> int:
+    """The exit status; a refusal is said."""
     if worker.refusal:
+        sys.stderr.write(f"perdure: {worker.refusal}\n")
         return EXIT_BAD_INPUT
     return EXIT_WORN_OUT if worker.is_worn_out else 0
 
