@@ -163,8 +163,9 @@ def _hurt(arena: Arena, node: NodeProcess, load: Load) -> tuple[set[str], list[p
             watched += _lingerers(node)
             was_hit = _kill_root(arena, node)
         elif blow.target == WORKER:
-            watched += _lingerers(node)
-            was_hit = _kill_worker(arena, node, load, dice.randrange(100))
+            lost = _kill_worker(arena, node, load, dice.randrange(100))
+            was_hit = lost is not None
+            watched += lost or []
         else:
             was_hit = _kill_role(arena, node, blow.target)
         if was_hit:
@@ -184,8 +185,12 @@ def _kill_role(arena: Arena, node: NodeProcess, role: str) -> bool:
     return False
 
 
-def _kill_worker(arena: Arena, node: NodeProcess, load: Load, luck: int) -> bool:
-    """Kills a worker, and with it the processes in which its activities run."""
+def _kill_worker(
+    arena: Arena, node: NodeProcess, load: Load, luck: int
+) -> list[psutil.Process] | None:
+    """Kills a worker, and with it the processes in which its activities run. What these had left
+    behind; None where no worker was there.
+    """
     until = time.monotonic() + BACK_S
     while time.monotonic() < until:
         arena.learn_roles(node)
@@ -194,16 +199,17 @@ def _kill_worker(arena: Arena, node: NodeProcess, load: Load, luck: int) -> bool
             pid = workers[luck % len(workers)]
             role = arena.roles.get(pid, WORKER)
             below = _below(pid)
+            lost = [each for each in below if _lingers(each)]
             at_ms = boottime_ms()
             if node.kill_worker(pid):
                 pids = (pid, *(each.pid for each in below))
                 fault = arena.fault(SIGKILL, role, pids=pids, at_ms=at_ms)
                 held = len(load.cut_off(fault))
                 arena.say(f"SIGKILL {role}; it held {held}, {len(below)} processes below")
-                return True
+                return lost
         time.sleep(TICK_S * 5)
     arena.violate(f"no worker was started again within {BACK_S:.0f} s")
-    return False
+    return None
 
 
 def _kill_root(arena: Arena, node: NodeProcess) -> bool:
