@@ -15,6 +15,7 @@ import msgspec
 
 from actors import history_answers, history_points
 from actors.answered import Answered
+from actors.clock_watch import ClockWatch
 from actors.feed import Followers
 from actors.hiring import HIRING, tasks
 from actors.history_asked import Asked, AskedFor
@@ -112,6 +113,7 @@ class History(Mailbox):
         self._loans = Loans(self.host.transmit)
         self._beat_ms = 0
         self._reserve_bytes: int = boot.options.get("reserve_bytes", 0)
+        self._clock_watch = ClockWatch()
         self._waiting: Waiting | None = None  # While there is no room for an epoch.
 
     def on_begin(self) -> None:
@@ -226,6 +228,9 @@ class History(Mailbox):
         self._beat_ms = now_ms + FEED_BEAT_MS
         self._followers.beat(self._ledger.n, self.stalls.sum_ms)
         self.flush()
+        ahead_ms = self._clock_watch.look(now_ms, self.host.wall_ms())
+        if ahead_ms is not None:
+            self.log.warning(LogName.CLOCK_OFF, ahead_ms=ahead_ms)
         try:
             self._look_for_room()
             self._writer.tidy(now_ms)

@@ -42,6 +42,7 @@ class LogName(StrEnum):
     COMMAND_SET_ASIDE = "command.set_aside"  # It made the core raise, and changed nothing.
     NO_ROOM = "history.no_room"  # On its disk: it frees the ballast, or reads only until there is.
     LITTLE_ROOM = "history.little_room"  # Less than the reserve is free, or no longer.
+    CLOCK_OFF = "history.clock_off"  # The wall clock has left history's, or agrees again.
     COMMIT_FAILED = "commit.failed"  # Unknown, not refused: history ends and is started again.
     CRASH_POINT_REACHED = "crash_point.reached"  # A test had asked for it; see crash_points.
 
