@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors import history as history_module
+from actors import history_asked
 from actors.gateway_workers import Workers
 from chaos.sim.bugs.patches import Patches
 from chaos.sim.client import _Call
@@ -96,7 +96,7 @@ def hired_for_another(patches: Patches) -> None:
 
         return other
 
-    patches.around(history_module, "checked", wrap)
+    patches.around(history_asked, "checked", wrap)
 
 
 # --- lease keeper -----------------------------------------------------------
