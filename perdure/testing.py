@@ -8,7 +8,7 @@ at its own due time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from perdure import local
@@ -19,6 +19,7 @@ from perdure.core.limits import GRACE_MS
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.local_client import LocalClient
+from perdure.policy import ATTEMPTS_MAX
 from perdure.store.retention import Retention
 
 __all__ = ["LocalEngine", "ManualClock"]
@@ -65,7 +66,17 @@ class LocalEngine:
         config: Mapping[str, Any] | None = None,
         recovery_grace_ms: int = GRACE_MS,
     ) -> None:
-        self.clock = clock or ManualClock(0)
+        for name, value, fits, what in (
+            ("workflows", workflows, isinstance(workflows, Iterable), "a list of functions"),
+            ("activities", activities, isinstance(activities, Iterable), "a list of functions"),
+            ("clock", clock, clock is None or hasattr(clock, "now_ms"), "a ManualClock"),
+            ("jitter", jitter, jitter is None or callable(jitter), "a function of delay_ms and u"),
+            ("seed", seed, type(seed) is int, "a whole number"),
+            ("dlq_after_attempts", dlq_after_attempts, _counts(dlq_after_attempts), "at least 1"),
+        ):
+            if not fits:
+                raise InvalidArgument(f"{name} must be {what}, not {value!r:.80}", field=name)
+        self.clock = ManualClock(0) if clock is None else clock
         self._core = local.Core(
             workflows,
             activities,
@@ -73,7 +84,9 @@ class LocalEngine:
             jitter=jitter,
             draw=random.Random(seed).random,
             dlq_after_attempts=dlq_after_attempts,
-            retention=Retention(retention_ms),
+            retention=Retention(
+                None if retention_ms is None else _length("retention_ms", retention_ms)
+            ),
             rules=rules_of(config or {}, "config"),
             recovery_grace_ms=_length("recovery_grace_ms", recovery_grace_ms),
         )
@@ -167,6 +180,10 @@ class LocalEngine:
     def complete_dead_letter(self, workflow_id: str, activity_id: str, result: Any) -> None:
         """As Client.complete_dead_letter."""
         self.client.complete_dead_letter(workflow_id, activity_id, result)
+
+
+def _counts(value: object) -> bool:
+    return type(value) is int and 1 <= value <= ATTEMPTS_MAX
 
 
 def _length(name: str, value: object) -> int:

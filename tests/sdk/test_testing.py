@@ -65,6 +65,27 @@ def test_an_engine_without_a_clock_begins_at_zero():
 
 
 # --- running -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("workflows", doubling),
+        ("activities", 5),
+        ("clock", 0),
+        ("jitter", 0.5),
+        ("seed", "x"),
+        ("seed", True),
+        ("dlq_after_attempts", 0),
+        ("dlq_after_attempts", True),
+        ("retention_ms", -1),
+        ("recovery_grace_ms", 1.5),
+    ],
+)
+def test_an_engine_is_refused_naming_what_does_not_fit(field: str, bad: Any):
+    with pytest.raises(InvalidArgument, match=field) as caught:
+        LocalEngine(**{field: bad})
+    assert caught.value.field == field
+
+
 def test_nothing_runs_before_it_is_told_to():
     engine = LocalEngine([doubling], [double])
     handle = engine.client.start_workflow(doubling, 4, workflow_id="w")
