@@ -130,8 +130,9 @@ COVERAGE: dict[int, Coverage] = {
     46: Coverage("bounded", (NOWHERE,), "tests/process; drill storm; soaks"),
     47: Coverage(
         "no anonymous change",
-        (NOWHERE,),
-        "in part, by tests/process: requests and workers are named; principals come with keys",
+        (LOG,),
+        "in part: who says that another started it was started by that one; a report's worker is"
+        " its lease's; who asked: tests/process",
     ),
     48: Coverage("bad input is inert", (NOWHERE,), "tests/process of the raw wire"),
     49: Coverage("no leaks", (NOWHERE,), "tests/process, with canaries, of logs and refusals"),

@@ -252,6 +252,7 @@ def _started(fold: Fold, workflow: Workflow, record: Record) -> None:
     workflow.request_id, workflow.digest = record[6], record[7]
     workflow.started_ms, workflow.started_n = record[2], fold.n
     interactions.started(workflow, record[8])
+    interactions.check_parent(fold, workflow)
 
 
 def _ended(fold: Fold, workflow: Workflow, record: Record) -> None:

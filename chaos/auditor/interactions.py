@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from chaos.auditor import names
 from chaos.auditor.leases import Place, Record, find, holds, let_go
+from chaos.auditor.schedules import MARK, Schedules
 from chaos.auditor.state import CONTINUED, Workflow
 
 RUN_MARK = "\x1f"
@@ -43,6 +44,8 @@ class Whole(Place, Protocol):
         """By their execution ids."""
 
     left_behind: list[tuple[Workflow, str, str]]
+    schedules: Schedules
+    base_n: int
 
 
 def started(workflow: Workflow, terms: list[Any] | None) -> None:
@@ -57,6 +60,24 @@ def started(workflow: Workflow, terms: list[Any] | None) -> None:
     workflow.more["first_started_ms"] = terms[FIRST_STARTED]
     if len(terms) > CHILDREN:
         workflow.children = dict(terms[CHILDREN])
+
+
+def check_parent(fold: Whole, workflow: Workflow) -> None:
+    """What says that it was started by another has been: no start is nobody's."""
+    parent = workflow.parent
+    if parent is None or RUN_MARK in workflow.workflow_id:
+        return
+    execution, child_id = parent[0], parent[1]
+    if execution.startswith(MARK):
+        is_asked = fold.schedules.has_started(execution, child_id, is_whole=fold.base_n == 0)
+    else:
+        above = fold.workflows.get(execution)
+        is_asked = above is not None and child_id in above.asked_children
+        if above is None or above.is_partial:
+            is_asked = is_asked or fold.base_n > 0
+    if not is_asked:
+        name = execution.replace(MARK, "schedule ")
+        fold.wrong(workflow, 47, "", f"it says that {name} started it, which does not say so")
 
 
 def has_read(workflow: Workflow, consumed: int) -> None:
@@ -203,6 +224,7 @@ def _child_started(fold: Place, workflow: Workflow, record: Record) -> None:
     if close not in CLOSES:
         fold.wrong(workflow, 34, "", f"the end of the parent of {child_id} means {close!r}")
     workflow.children[child_id] = close
+    workflow.asked_children.add(child_id)
 
 
 def _child_ended(fold: Place, workflow: Workflow, record: Record) -> None:

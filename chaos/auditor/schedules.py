@@ -48,9 +48,10 @@ class Place(Protocol):
 class _Schedule:
     """A schedule after the records so far. The fields that the store keeps too bear its names."""
 
-    def __init__(self, schedule_id: str, at_ms: int, runs: int = 0) -> None:
+    def __init__(self, schedule_id: str, at_ms: int) -> None:
         self.fired_ms = -1  # The newest instant that a run was due at by time.
         self.asked: dict[str, int] = {}  # Of requests for runs, the commit.
+        self.began: set[str] = set()  # All that it has ever started.
         self.schedule_id = schedule_id
         self.spec: Any = None
         self.created_ms = self.changed_ms = at_ms
@@ -64,7 +65,7 @@ class _Schedule:
         self.requests: list[str] = []
         self.deleted = False
         self.changed_n = 0
-        self.runs = runs
+        self.runs = 0
 
     def take(self, kind: str, record: Record, n: int) -> None:
         """Believe a record: what it says in so many words."""
@@ -101,6 +102,7 @@ class _Schedule:
         if outcome == "started":
             self.started += 1
             self.runs += 1
+            self.began.add(workflow_id)
             self.running[workflow_id] = due_ms
         else:
             self.skipped += 1
@@ -126,8 +128,10 @@ class Schedules:
         if schedule is None or (schedule.deleted and kind == "ScheduleSet"):
             if is_whole and kind != "ScheduleSet":
                 self._wrong(34, group, f"{kind} stands before its ScheduleSet")
-            runs = 0 if schedule is None else schedule.runs
-            schedule = _Schedule(group.removeprefix(MARK), record[1], runs)
+            before = schedule
+            schedule = _Schedule(group.removeprefix(MARK), record[1])
+            if before is not None:
+                schedule.runs, schedule.began = before.runs, before.began
             self._known[group] = schedule
         elif schedule.deleted:
             self._wrong(34, group, f"{kind} stands behind its ScheduleDeleted")
@@ -140,6 +144,11 @@ class Schedules:
     def ids(self) -> Iterator[str]:
         """All that the log tells of, deleted or not."""
         return (schedule.schedule_id for schedule in self._known.values())
+
+    def has_started(self, group: str, workflow_id: str, *, is_whole: bool) -> bool:
+        """Whether this schedule says so; where the log was pruned it may have."""
+        schedule = self._known.get(group)
+        return not is_whole or (schedule is not None and workflow_id in schedule.began)
 
     def compare(self, rows: Iterable[ScheduleRow], *, is_whole: bool) -> None:
         """Hold the store's rows against this; `is_whole`: the log was not pruned."""

@@ -135,6 +135,7 @@ class Workflow:
     __slots__ = (
         "activities",
         "again",
+        "asked_children",
         "children",
         "closed",
         "closed_ms",
@@ -208,6 +209,7 @@ class Workflow:
         # Open children, open updates, whose child it is ([execution, child id, close]), and when
         # its time is over.
         self.children: dict[str, str] = {}
+        self.asked_children: set[str] = set()  # All that its code has ever asked for.
         self.updates: dict[str, int] = {}  # update_id -> the event that brought it.
         # What else the store keeps of what is more than plain, where it is not empty.
         self.more: dict[str, Any] = {}

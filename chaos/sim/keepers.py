@@ -4,7 +4,9 @@ clock. All of it is undone when the faults are over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from chaos.sim import app
 from chaos.sim.client import Outcome
@@ -64,15 +66,16 @@ class Holder(Patient):
             wire_flow.ResumeActivityType(kind, None, names[1]),
         )
 
-    def _paused(self, outcome: Outcome, length_ms: int, resume: wire.Args) -> None:
+    def _paused(self, outcome: Outcome, length_ms: int, resume: Any) -> None:
         """Only what is held back is let go again: the two may not overtake each other."""
-        if isinstance(outcome, PerdureError):
-            # A frame that the network has doubled may hold it back all the same, later.
-            rest_ms = self.world.plan.knobs.fault_ms - self.world.loop.now_us // 1_000
-            length_ms = max(1, rest_ms) + DOUBLED_MS
-        else:
+        if not isinstance(outcome, PerdureError):
             self.world.goal("something was held back")
-        self._plan(length_ms, resume)
+            self._plan(length_ms, resume)
+        # A frame that the network has doubled may hold it back later, where the first was refused
+        # or changed nothing: that leaves no trace by which the second would be known.
+        rest_ms = max(1, self.world.plan.knobs.fault_ms - self.world.loop.now_us // 1_000)
+        again = replace(resume, request_id=f"{resume.request_id}-again")
+        self._plan(rest_ms + DOUBLED_MS, again)
 
     def _plan(self, at_ms: int, args: wire.Args) -> None:
         self.soon(at_ms, args, self._heard, type(args).__name__)

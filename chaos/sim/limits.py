@@ -227,6 +227,8 @@ class Life:
                     share.firsts.append(seen.at_ms)
             elif seen.what == "ends" and breaker is not None:
                 breaker.ended(seen.name, seen.at_ms, failed=seen.failed)
+            elif seen.what == "closed" and breaker is not None:
+                breaker.ended(seen.name, seen.at_ms, failed=None)  # It can't begin any more.
 
     def proposes(self, command: GrantLease, reached: int, now_ms: int) -> None:
         """It asks for a lease, having seen all commits up to `reached`."""

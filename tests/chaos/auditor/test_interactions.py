@@ -22,6 +22,8 @@ from perdure.core.records import (
     WorkflowContinuedAsNew,
     WorkflowFailed,
 )
+from perdure.core.schedule_state import schedule_group
+from perdure.core.start import Parent, StartTerms
 from perdure.failures import Failure
 from tests.core.ledger_rig import Rig
 
@@ -134,6 +136,21 @@ def test_ends_that_the_contract_allows_what_is_left_open_or_was_polled_for(left)
     left.grant("a")
     left.end("worker_died")
     assert violations(left) == []
+
+
+# --- who is behind it ---------------------------------------------------------
+def test_a_child_that_its_parent_knows_nothing_of(rig) -> None:
+    terms = StartTerms(parent=Parent("w", "child", "abandon"))
+    rig.ask(c.StartWorkflow("child", "C", "q", None, None, b"", terms))
+    assert violations(rig) == [(47, "it says that w started it, which does not say so")]
+
+
+def test_a_run_that_its_schedule_knows_nothing_of(rig) -> None:
+    terms = StartTerms(parent=Parent(schedule_group("daily"), "daily-1", "abandon"))
+    rig.ask(c.StartWorkflow("daily-1", "C", "q", None, None, b"", terms))
+    assert violations(rig) == [
+        (47, "it says that schedule daily started it, which does not say so")
+    ]
 
 
 # --- what clients were told ---------------------------------------------------
