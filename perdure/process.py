@@ -8,6 +8,7 @@ its children in order.
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import os
 import select
@@ -93,6 +94,9 @@ def take_child_lock(path: str) -> int:
 
 
 def _prepare(death: Connection) -> None:
+    # What the forkserver had loaded stays in the memory that all its children share: a search for
+    # garbage writes to each object that it looks at.
+    gc.freeze()
     fd = os.dup(death.fileno())
     death.close()
     pipe = _DeathPipe(fd)

@@ -139,6 +139,8 @@ def test_a_node_says_ready_once_shows_its_tree_and_stops_in_reverse_order(tmp_pa
         assert node.lines("stops")[2:] == ["gateway", "scheduler", "history"]
         # Sets of strings have one order in all workers, and the environment is the user's.
         assert set(node.lines("flags")) == {"0 None"}
+        # What all have loaded stays in memory that they share.
+        assert set(node.lines("searched")) == {"False"}
         assert await_exit(*everybody, timeout_ms=10_000) == []
         assert not Path(info.run_dir).exists()
         assert read_node(data) is None

@@ -6,6 +6,7 @@ Files in the data directory say how they behave.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,9 @@ def behaviour(boot: Boot) -> str:
 def main(boot: Boot) -> None:
     note(boot, "starts", f"{boot.role} {os.getpid()}")
     note(boot, "flags", f"{sys.flags.hash_randomization} {os.environ.get('PYTHONSAFEPATH')}")
+    # Of what was loaded before it was forked, what does the search for garbage look at?
+    loaded = vars(sys.modules["perdure.worker.main"])
+    note(boot, "searched", str(any(each is loaded for each in gc.get_objects())))
     how = behaviour(boot)
     if how == "crash":
         sys.exit(9)
