@@ -72,6 +72,17 @@ def reset_view(answer: WasReset) -> dict[str, Any]:
             }
             for it in answer.effects
         ],
+        "said_count": answer.said_count,
+        "said": [
+            {
+                "kind": it.kind,
+                "id": it.id or None,
+                "name": it.name or None,
+                "becomes": it.becomes,
+                "at_ms": it.at_ms,
+            }
+            for it in answer.said
+        ],
     }
 
 

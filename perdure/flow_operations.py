@@ -84,9 +84,11 @@ class FlowOperations(ABC):
 
         The answer: event_id of the reset (None after `dry_run`, which changes nothing), effects
         (kind, id, type, idempotency_key, outcome, at_ms: what its code would ask for again, at
-        most 1 000) and effects_count. The keys are as before: receivers that honour them ignore
-        the repeat. InvalidArgument, naming the nearest events it can go back to, where it can't go
-        back to this one; FailedPrecondition where the run has continued as new.
+        most 1 000) and effects_count, said (kind, id, name, becomes, at_ms) and said_count: the
+        signals ("kept"), updates ("failed" where they wait, else "taken_back") and requests to
+        cancel ("dropped") that came later. The keys are as before: receivers that honour them
+        ignore the repeat. InvalidArgument, naming the nearest events it can go back to, where it
+        can't go back to this one; FailedPrecondition where the run has continued as new.
         """
         made = request_id or _made()
         args = wire_flow.ResetWorkflow(workflow_id, to_event, reason, made, dry_run)

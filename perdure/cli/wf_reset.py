@@ -42,7 +42,8 @@ def reset(
     again.
 
     What came after the event does not count any more, but for signals: they are kept. What its code
-    has had done since it will ask for again, under the same idempotency keys: it is listed first.
+    has had done since it will ask for again, under the same idempotency keys: it is listed first,
+    with what becomes of the signals, updates and requests to cancel that have come since.
     """
     from perdure import wire_flow
     from perdure.clock import wall_ms
@@ -74,7 +75,36 @@ def reset(
     output.say(f"reset: {workflow_id} goes on behind event {to} (event {done['event_id']})")
 
 
+# What becomes of what somebody said since, for people.
+BECOMES = {
+    "kept": "comes again",
+    "failed": "fails: whoever waits is told",
+    "taken_back": "was answered; what it did does not count any more",
+    "dropped": "is dropped",
+}
+
+
 def _show(found: dict[str, Any], now_ms: int) -> None:
+    _show_effects(found, now_ms)
+    said = found.get("said") or []
+    if not said:
+        return
+    rows = [
+        (
+            each["kind"],
+            each["name"] or "-",
+            output.when(each["at_ms"], now_ms),
+            BECOMES.get(each["becomes"], each["becomes"]),
+        )
+        for each in said
+    ]
+    output.say(f"said to it since: {found['said_count']}")
+    output.show(output.table(("WHAT", "NAME", "AT", "WHAT BECOMES OF IT"), rows))
+    if len(said) < found["said_count"]:
+        output.say(f"… and {found['said_count'] - len(said)} more")
+
+
+def _show_effects(found: dict[str, Any], now_ms: int) -> None:
     effects = found["effects"]
     if not effects:
         output.say("nothing would be asked for again")

@@ -348,15 +348,32 @@ class EffectAgain(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str | None  # The idempotency key of an activity.
 
 
+class SaidLater(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What somebody said to a workflow behind the event that it is taken back to.
+
+    kind: "signal" (`id` is its event), "update", "cancel". `becomes`: "kept" (a signal comes
+    again), "failed" (an update that waits, whoever asked is told), "taken_back" (an update was
+    answered, and what it did does not count any more), "dropped" (a request to cancel).
+    """
+
+    kind: str
+    id: str
+    name: str
+    becomes: str
+    at_ms: int
+
+
 class WasReset(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     """The workflow goes on from its event `event_id` (0: it was only asked what that would mean).
 
-    `effects` are the first of `effects_count`.
+    `effects` are the first of `effects_count`, `said` of `said_count`.
     """
 
     event_id: int
     effects: tuple[EffectAgain, ...]
     effects_count: int
+    said: tuple[SaidLater, ...] = ()
+    said_count: int = 0
 
 
 AnyAnswer = Done | Started | Deadline | Closed | Refusal | Updated | WasReset

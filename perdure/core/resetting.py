@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.core import records as r
-from perdure.core.commands import EffectAgain, ResetWorkflow, WasReset
+from perdure.core.commands import EffectAgain, ResetWorkflow, SaidLater, WasReset
 from perdure.core.facts import Decision, Facts, refuse, scoped
 from perdure.core.ids import idempotency_key
 from perdure.core.interaction_records import WorkflowReset
@@ -30,7 +30,7 @@ RESET = "WorkflowReset"  # The failure of updates whose answer a reset has taken
 # Of an activity that was given up the history does not say how often it was granted: the fence goes
 # on so far behind what it says.
 GRANTS_SKIPPED = 1_000_000
-EFFECTS_TOLD_MAX = 1_000
+TOLD_MAX = 1_000
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Execution).decode
@@ -126,6 +126,30 @@ def effects_again(
     return tuple(told)
 
 
+def said_later(live: Sequence[Any], to_event: int) -> tuple[SaidLater, ...]:
+    """What people and programs said to the workflow since, and what becomes of it, in order."""
+    answers = {e.request_id: e for e in live if isinstance(e, r.UpdateEnded)}
+    told = []
+    for event in live:
+        if event.event_id <= to_event:
+            continue
+        match event:
+            case r.SignalReceived(event_id=at, name=name):
+                told.append(SaidLater("signal", str(at), name, "kept", event.at_ms))
+            case r.UpdateReceived(update_id=id_, name=name):
+                answer = answers.get(id_)
+                failure = None if answer is None else answer.failure
+                # One that the reset itself has failed is in the history by the time it is repeated.
+                waits = answer is None or (failure is not None and failure.type == RESET)
+                becomes = "failed" if waits else "taken_back"
+                told.append(SaidLater("update", id_, name, becomes, event.at_ms))
+            case r.WorkflowCancelRequested(reason=reason):
+                told.append(SaidLater("cancel", "", reason, "dropped", event.at_ms))
+            case _:
+                pass
+    return tuple(told)
+
+
 # --- the decision -------------------------------------------------------------
 def reset(execution: Execution, command: ResetWorkflow, facts: Facts) -> Decision:
     """Back to `to_event`; with `dry_run` only what that would mean. The answer says what the
@@ -185,8 +209,9 @@ def reset(execution: Execution, command: ResetWorkflow, facts: Facts) -> Decisio
 
 
 def _answer(event_id: int, execution: Execution, live: Sequence[Any], to_event: int) -> WasReset:
-    told = effects_again(execution, live, to_event)
-    return WasReset(event_id, told[:EFFECTS_TOLD_MAX], len(told))
+    told, said = effects_again(execution, live, to_event), said_later(live, to_event)
+    most = TOLD_MAX
+    return WasReset(event_id, told[:most], len(told), said[:most], len(said))
 
 
 def _lost_updates(execution: Execution, past: Past) -> list[str]:

@@ -235,6 +235,53 @@ def test_signals_that_came_later_are_kept(engine) -> None:
     assert client.result("w") == [1, 2]
 
 
+@workflow.define
+async def obliging() -> list[int]:
+    got: list[int] = []
+
+    @workflow.update
+    def put(n: int) -> int:
+        got.append(n)
+        return len(got)
+
+    @workflow.update
+    async def slowly(n: int) -> int:
+        await asyncio.sleep(3_600)
+        return n
+
+    await workflow.execute_activity(price, activity_id="first")
+    await workflow.wait_condition(lambda: len(got) >= 9)
+    return got
+
+
+def test_what_was_said_since_is_listed_with_what_becomes_of_it(clock) -> None:
+    engine = LocalEngine([obliging], [price], clock=clock)
+    client = engine.client
+    client.start_workflow(obliging, workflow_id="w")
+    engine.run_until_idle(skip_time=False)
+    to_event = client.history("w")[-1].event_id
+    client.signal_workflow("w", "anything", 1)
+    assert client.update_workflow("w", "put", 1) == 1
+    with pytest.raises(errors.DeadlineExceeded):
+        client.update_workflow("w", "slowly", 1, timeout_ms=0)
+    client.cancel_workflow("w", "no more")
+    found = client.reset_workflow("w", to_event, dry_run=True)
+    said = [(one.kind, one.name, one.becomes) for one in found.said]
+    assert said == [
+        ("signal", "anything", "kept"),
+        ("update", "put", "taken_back"),
+        ("update", "slowly", "failed"),
+        ("cancel", "no more", "dropped"),
+    ]
+    assert found.said_count == 4
+    done = client.reset_workflow("w", to_event, request_id="r")
+    assert [(one.kind, one.name, one.becomes) for one in done.said] == said
+    # The same answer to the same request, once what it failed is in the history.
+    again = client.reset_workflow("w", to_event, request_id="r")
+    assert again.said == done.said
+    assert client.reset_workflow("w", client.history("w")[-1].event_id, dry_run=True).said == []
+
+
 def test_a_failed_workflow_is_saved_by_code_that_does_not_fail(engine) -> None:
     client = engine.client
     PRICE["now"] = 13
