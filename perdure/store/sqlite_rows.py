@@ -14,7 +14,7 @@ from perdure.core.records import Record, decode_event
 from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.failures import Failure
 from perdure.store import leaps
-from perdure.store.protocol import CommitRow
+from perdure.store.protocol import CommitRow, Damaged
 from perdure.store.rules import Boot, Newest, newest_run
 
 # In the order of Execution's fields, so that a row is its arguments.
@@ -194,7 +194,20 @@ def load_activities(connection: apsw.Connection, seq: int, execution: Execution)
 
 
 def load_open(connection: apsw.Connection) -> list[Execution]:
-    """Every open execution with what is open in it, in the order of their starts."""
+    """Every open execution with what is open in it, in the order of their starts.
+
+    Raises Damaged where a row is not what was written: no restart would read it.
+    """
+    try:
+        return _load_open(connection)
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as cause:
+        raise Damaged(
+            f"{connection.filename} is damaged (a row of what is open: {cause}); restore it from a"
+            " backup"
+        ) from cause
+
+
+def _load_open(connection: apsw.Connection) -> list[Execution]:
     found: dict[int, Execution] = {
         row[0]: execution_of(row)
         for row in connection.execute(f"{_SELECT} WHERE status = 'Running' ORDER BY seq")

@@ -22,7 +22,7 @@ from perdure.store import (
     sqlite_tables,
     sqlite_wal,
 )
-from perdure.store.protocol import Damaged, DiskFailed, Retention, StoreError, WorkflowFilter
+from perdure.store.protocol import DiskFailed, Retention, StoreError, WorkflowFilter
 from perdure.store.rules import Newest
 from perdure.store.sqlite import DATABASE_NAME, SqliteReader, SqliteWriter
 
@@ -424,16 +424,3 @@ def test_an_epoch_that_cannot_be_synced_is_not_opened(tmp_path, disk):
         writer.open_epoch("history.2", WALL_MS, "boot", 0)
     with pytest.raises(StoreError):
         writer.load("w")
-
-
-def test_a_file_that_was_cut_off_is_named_as_damaged_where_its_open_state_is_read(tmp_path):
-    writer = opened(tmp_path)
-    for number in range(400):
-        commit(writer, tmp_path, started=[execution(f"w-{number}")])
-    writer.maybe_checkpoint(idle=True)
-    writer.close()
-    path = tmp_path / "perdure.db"
-    with path.open("r+b") as file:
-        file.truncate(40_960)
-    with pytest.raises(Damaged, match=r"perdure.db is damaged .*; restore it from a backup"):
-        SqliteReader(tmp_path).open_state()
