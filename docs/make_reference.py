@@ -30,7 +30,7 @@ SECTIONS: dict[str, tuple[str, str]] = {
     "Workflows": (
         "perdure.workflow",
         """define execute_activity ActivityHandle* sleep_ms wait_condition now_ms random uuid4 info
-        Info signal receive Box* query update Update* all_handlers_finished execute_child
+        Info ParentInfo signal receive Box* query update Update* all_handlers_finished execute_child
         start_child ChildHandle* earlier_children external ExternalHandle* Sent continue_as_new
         patched side_effect set_search_attributes logger ActivityFailed ChildFailed ExternalFailed
         NonDeterminism""",

@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from perdure import wire
 from perdure.answers import Answer
 from perdure.client import TIMEOUT_MS, WINDOW, Client, decode
 from perdure.errors import FailedPrecondition, PerdureError, Unavailable
-from perdure.handles import AsyncScheduleHandle, AsyncWorkflowHandle, WorkflowHandle
+from perdure.handles import AsyncScheduleHandle, AsyncWorkflowHandle, Result, WorkflowHandle
 from perdure.interacting import EVENTS_WAIT_MS
 from perdure.link import Link
 from perdure.operations import Operations
@@ -53,9 +53,19 @@ class AsyncClient:
 
     if TYPE_CHECKING:
 
+        @overload
+        async def start_workflow(
+            self, workflow: Callable[..., Awaitable[Result]], *args: Any, **kwargs: Any
+        ) -> AsyncWorkflowHandle[Result]: ...
+
+        @overload
         async def start_workflow(
             self, workflow: str | Callable[..., Any], *args: Any, **kwargs: Any
-        ) -> AsyncWorkflowHandle:
+        ) -> AsyncWorkflowHandle[Any]: ...
+
+        async def start_workflow(
+            self, workflow: str | Callable[..., Any], *args: Any, **kwargs: Any
+        ) -> AsyncWorkflowHandle[Any]:
             """See Client.start_workflow."""
             ...
 
@@ -67,7 +77,7 @@ class AsyncClient:
 
         def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]: ...
 
-    def handle(self, workflow_id: str, run: int | None = None) -> AsyncWorkflowHandle:
+    def handle(self, workflow_id: str, run: int | None = None) -> AsyncWorkflowHandle[Any]:
         """See Client.handle. Not awaited: it asks nothing."""
         return AsyncWorkflowHandle(self, workflow_id, run)
 

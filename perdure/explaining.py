@@ -21,6 +21,7 @@ from perdure.core.state import Activity, ActivityState, Execution, Status
 from perdure.core.task_queues import TaskQueues
 from perdure.errors import NotFound
 from perdure.failures import Failure
+from perdure.policy import attempt_of
 
 View = dict[str, Any]
 LISTED_MAX = 20
@@ -306,7 +307,7 @@ def _activity(look: Look, entry: Entry) -> Why:
 
 def _dead(workflow_id: str, activity: Activity) -> Why:
     name = f"{of_execution(workflow_id)[0]} {activity.activity_id}"
-    times = f"attempt {activity.attempt} of {activity.options.retry.max_attempts}"
+    times = attempt_of(activity.attempt, activity.options.retry.max_attempts)
     return Why(
         "dead_letter",
         f"it is a dead letter: {times} failed{_said(activity.last_failure)}",
@@ -321,7 +322,7 @@ def _dead(workflow_id: str, activity: Activity) -> Why:
 def _running(activity: Activity) -> Why:
     lease = activity.lease
     assert lease is not None
-    times = f"attempt {activity.attempt} of {activity.options.retry.max_attempts}"
+    times = attempt_of(activity.attempt, activity.options.retry.max_attempts)
     given_up = ", and is told to end" if activity.cancel_requested else ""
     return Why(
         "running",
@@ -337,7 +338,7 @@ def _backoff(workflow_id: str, activity: Activity) -> Why:
     return Why(
         "backoff",
         f"backoff: attempt {activity.attempt - 1} failed{_said(activity.last_failure)}",
-        f"attempt {activity.attempt} of {activity.options.retry.max_attempts} may begin;"
+        f"{attempt_of(activity.attempt, activity.options.retry.max_attempts)} may begin;"
         f" `perdure wf retry {name}` lets it begin at once",
         activity.due_ms,
     )

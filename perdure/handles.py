@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perdure.answers import Answer
 
@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from perdure.wire_schedules import Policy
 
 
-class WorkflowHandle:
+Result = TypeVar("Result")
+
+
+class WorkflowHandle(Generic[Result]):
     """One workflow, by its id. Cheap: it holds no state, and may be made for any id.
 
+    To a type checker `result` is what the function returns that was started with it.
     `run` is the one that was started; where it is set, `describe`, `history` and `query` speak of
     that run, else of the newest. `result` follows the chain of runs.
     """
@@ -26,9 +30,10 @@ class WorkflowHandle:
         self.workflow_id = workflow_id
         self.run = run
 
-    def result(self, timeout_ms: int | None = None) -> Any:
+    def result(self, timeout_ms: int | None = None) -> Result:
         """See Client.result."""
-        return self._client.result(self.workflow_id, timeout_ms=timeout_ms, run=self.run)
+        found: Result = self._client.result(self.workflow_id, timeout_ms=timeout_ms, run=self.run)
+        return found
 
     def describe(self) -> Answer:
         """See Client.describe_workflow."""
@@ -63,7 +68,7 @@ class WorkflowHandle:
         return f"WorkflowHandle({self.workflow_id!r})"
 
 
-class AsyncWorkflowHandle:
+class AsyncWorkflowHandle(Generic[Result]):
     """WorkflowHandle for asyncio: the same methods, each awaited."""
 
     __slots__ = ("_client", "run", "workflow_id")
@@ -73,9 +78,12 @@ class AsyncWorkflowHandle:
         self.workflow_id = workflow_id
         self.run = run
 
-    async def result(self, timeout_ms: int | None = None) -> Any:
+    async def result(self, timeout_ms: int | None = None) -> Result:
         """See Client.result."""
-        return await self._client.result(self.workflow_id, timeout_ms=timeout_ms, run=self.run)
+        found: Result = await self._client.result(
+            self.workflow_id, timeout_ms=timeout_ms, run=self.run
+        )
+        return found
 
     async def describe(self) -> Answer:
         """See Client.describe_workflow."""

@@ -53,7 +53,7 @@ class Interactions(ABC):
                     continue
                 raise DeadlineExceeded(f"{too_late} within {timeout_ms} ms") from None
 
-    def handle(self, workflow_id: str, run: int | None = None) -> WorkflowHandle:
+    def handle(self, workflow_id: str, run: int | None = None) -> WorkflowHandle[Any]:
         """A handle of any workflow, whether it is there or not; of one `run`, where it is named."""
         return WorkflowHandle(self, workflow_id, run)  # type: ignore[arg-type]
 

@@ -76,3 +76,4 @@ class LogName(StrEnum):
     PROCESS_LEFT = "process.left"  # Processes that an activity had started could not be ended.
     WORKER_WORKFLOW_FAILED = "worker.workflow_failed"  # A workflow task did not work out.
     WORKER_WORKFLOW_BLOCKED = "worker.workflow_blocked"
+    WORKFLOW_SAID = "workflow.said"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, overload
 
 from perdure import values, wire
 from perdure.answers import Answer, Page, to_answer
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure
 from perdure.flow_operations import FlowOperations
-from perdure.handles import WorkflowHandle
+from perdure.handles import Result, WorkflowHandle
 from perdure.interacting import Interactions
 from perdure.request_ids import new_request_id
 from perdure.schedule_operations import ScheduleOperations
 from perdure.targets import target
 from perdure.wire_checks import (
     PAGE_MAX,
-    Attribute,
+    Findable,
     attributes_of,
     check_count,
     check_length,
@@ -38,6 +38,21 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
     """
 
     # --- workflows -------------------------------------------------------------
+    @overload
+    def start_workflow(
+        self,
+        workflow: Callable[..., Awaitable[Result]],
+        *args: Any,
+        workflow_id: str,
+        request_id: str | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
+        **kwargs: Any,
+    ) -> WorkflowHandle[Result]: ...
+
+    @overload
     def start_workflow(
         self,
         workflow: str | Callable[..., Any],
@@ -47,9 +62,22 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         task_queue: str = "default",
         start_delay_ms: int | None = None,
         timeout_ms: int | None = None,
-        search_attributes: Mapping[str, Attribute] | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
         **kwargs: Any,
-    ) -> WorkflowHandle:
+    ) -> WorkflowHandle[Any]: ...
+
+    def start_workflow(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        workflow_id: str,
+        request_id: str | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
+        **kwargs: Any,
+    ) -> WorkflowHandle[Any]:
         """Start the workflow function, or the one of this name, with these arguments.
 
         `start_delay_ms`: until its first step. `timeout_ms`: of all its runs; then it fails with
@@ -63,6 +91,23 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         )
         return WorkflowHandle(self, workflow_id)
 
+    @overload
+    def signal_with_start(
+        self,
+        workflow: Callable[..., Awaitable[Result]],
+        *args: Any,
+        workflow_id: str,
+        signal: str,
+        signal_args: Sequence[Any] = (),
+        request_id: str | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
+        **kwargs: Any,
+    ) -> WorkflowHandle[Result]: ...
+
+    @overload
     def signal_with_start(
         self,
         workflow: str | Callable[..., Any],
@@ -74,9 +119,24 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         task_queue: str = "default",
         start_delay_ms: int | None = None,
         timeout_ms: int | None = None,
-        search_attributes: Mapping[str, Attribute] | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
         **kwargs: Any,
-    ) -> WorkflowHandle:
+    ) -> WorkflowHandle[Any]: ...
+
+    def signal_with_start(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        workflow_id: str,
+        signal: str,
+        signal_args: Sequence[Any] = (),
+        request_id: str | None = None,
+        task_queue: str = "default",
+        start_delay_ms: int | None = None,
+        timeout_ms: int | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
+        **kwargs: Any,
+    ) -> WorkflowHandle[Any]:
         """Hand a workflow the signal `signal`, and start it first where there is none of this id.
 
         Both in one step: no other sees one without the other. Arguments and options are of the
@@ -103,7 +163,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         task_queue: str = "default",
         start_delay_ms: int | None = None,
         timeout_ms: int | None = None,
-        search_attributes: Mapping[str, Attribute] | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
         **kwargs: Any,
     ) -> Any:
         """What a workflow answers to the update `update`, started first where there is none.
@@ -176,7 +236,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         page: str | None = None,
         younger_than_ms: int | None = None,
         attempts: int | None = None,
-        attributes: Mapping[str, Attribute] | None = None,
+        attributes: Mapping[str, Findable] | None = None,
         parent: str | None = None,
         stuck: bool = False,
     ) -> Page:
@@ -304,7 +364,7 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
 def start_options(
     start_delay_ms: int | None,
     timeout_ms: int | None,
-    search_attributes: Mapping[str, Attribute] | None,
+    search_attributes: Mapping[str, Findable] | None,
 ) -> wire.StartOptions | None:
     """The options of a start; None where nothing is said."""
     if start_delay_ms is None and timeout_ms is None and search_attributes is None:

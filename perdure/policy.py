@@ -9,7 +9,7 @@ import datetime
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -59,15 +59,23 @@ def ms(
     return _duration("ms", total.numerator)
 
 
+def attempt_of(attempt: int, max_attempts: int) -> str:
+    """How people are told which attempt it is: "attempt 2 of 5", or "attempt 2" without a limit."""
+    return f"attempt {attempt}" + ("" if max_attempts >= ATTEMPTS_MAX else f" of {max_attempts}")
+
+
 class RetryPolicy(msgspec.Struct, frozen=True, array_like=True):
     """How often and how fast a failed activity is tried again.
 
     Fields are kept as given; 0 (for `backoff`, anything below 1) means unset, and `resolved` puts
-    the defaults in. `max_attempts` includes the first attempt. `non_retryable` takes exception
+    the defaults in. `max_attempts` includes the first attempt; `RetryPolicy.UNLIMITED` is for ever.
+    `non_retryable` takes exception
     classes, kept as "module.Class", or names. InvalidArgument, naming the field, for negative
     numbers, NaN, infinities, booleans and what is no whole number where one is asked for; also
     when a policy is decoded.
     """
+
+    UNLIMITED: ClassVar[int] = ATTEMPTS_MAX
 
     initial_ms: int = 0
     backoff: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Mapping
@@ -21,7 +22,9 @@ ATTRIBUTES_MAX = 20
 ATTRIBUTES_BYTES_MAX = 8 * 1024
 
 Attribute = str | int | float | bool
-"""The value of one search attribute."""
+"""The value of one search attribute, as it is kept."""
+Findable = Attribute | datetime.datetime
+"""What one may be given as: an instant is kept as a text, see `instant`."""
 
 _name = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
@@ -98,6 +101,19 @@ def texts_of(field: str, value: Any) -> tuple[str, ...] | None:
     return tuple(sorted(value) if isinstance(value, set | frozenset) else value)
 
 
+def instant(field: str, value: datetime.datetime) -> str:
+    """A search attribute that is an instant, as it is kept: in UTC, in whole milliseconds, so that
+    the same instant is the same text in whatever time zone it was said.
+    """
+    if value.tzinfo is None:
+        raise InvalidArgument(f"{field} must have a time zone: {value.isoformat()}", field=field)
+    try:
+        in_utc = value.astimezone(datetime.UTC)
+    except OverflowError:
+        raise InvalidArgument(f"{field} is out of range: {value!r:.80}", field=field) from None
+    return in_utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def attributes_of(field: str, value: Any) -> dict[str, Attribute] | None:
     """A mapping of search attributes as a request has it."""
     if value is None:
@@ -105,7 +121,10 @@ def attributes_of(field: str, value: Any) -> dict[str, Attribute] | None:
     if not isinstance(value, Mapping):
         text = f"{field} must be a mapping of names, not a {type(value).__name__}"
         raise InvalidArgument(text, field=field)
-    return dict(value)
+    return {
+        name: instant(field, one) if isinstance(one, datetime.datetime) else one
+        for name, one in value.items()
+    }
 
 
 def check_attributes(field: str, attributes: dict[str, Attribute] | None) -> None:

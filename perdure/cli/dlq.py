@@ -259,9 +259,11 @@ def _instead(described: dict[str, Any], activity_id: str) -> str:
     """What an activity is that is no dead letter."""
     for one in described["pending_activities"]:
         if one["activity_id"] == activity_id:
+            from perdure.policy import attempt_of
+
             again = "is redriven already" if one["generation"] > 1 else "is no dead letter"
             return (
-                f"{again}: it is {one['state']}, attempt {one['attempt']} of {one['max_attempts']}"
+                f"{again}: it is {one['state']}, {attempt_of(one['attempt'], one['max_attempts'])}"
             )
     if described["status"] != "Running":
         return f"is no dead letter: the workflow is {described['status']}"

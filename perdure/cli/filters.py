@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -114,7 +115,9 @@ class Where(NamedTuple):
 
 
 def attributes_of(words: list[str] | None) -> dict[str, Any] | None:
-    """The search attributes that NAME=VALUE words say; a value is JSON, else a text."""
+    """The search attributes that NAME=VALUE words say; a value is an instant with its time zone
+    (ISO 8601), JSON, else a text.
+    """
     if not words:
         return None
     found: dict[str, Any] = {}
@@ -124,7 +127,19 @@ def attributes_of(words: list[str] | None) -> dict[str, Any] | None:
             raise typer.BadParameter(f"--attr: {word!r} is not NAME=VALUE")
         value = json_or_text(text)
         found[name] = value if isinstance(value, str | int | float | bool) else text
+        if isinstance(found[name], str):
+            found[name] = _instant_or_text(found[name])
     return found
+
+
+def _instant_or_text(text: str) -> str:
+    from perdure.wire_checks import instant
+
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if at.tzinfo is None else instant("--attr", at)
 
 
 def check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ OF_COLUMNS = ("activity_id", "timer_id", "child_id", "update_id", "name")
 
 DEFAULT_QUEUE = "default"
 BAR_CHARS = 30
+UNLIMITED = 2**31 - 1  # As RetryPolicy.UNLIMITED.
 FRAMES_SHOWN_MAX = 6
 
 
@@ -153,6 +154,8 @@ def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
     rows = []
     for each in activities:
         limit = each.get("max_attempts") or "-"
+        if limit == UNLIMITED:
+            limit = "∞"
         due = each.get("due_ms")
         if each["state"] == "Leased":
             due_text = f"lease ends {output.when(each.get('lease_deadline_ms'), now_ms)}"

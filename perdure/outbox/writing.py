@@ -15,7 +15,7 @@ from perdure import values, wire
 from perdure.errors import FailedPrecondition
 from perdure.operations import start_args, start_options
 from perdure.outbox import table
-from perdure.wire_checks import Attribute
+from perdure.wire_checks import Findable
 
 NO_TRANSACTION = (
     "no transaction is open on this connection, so the row would not go together with anything: "
@@ -38,7 +38,7 @@ class Outbox(ABC):
         task_queue: str = "default",
         start_delay_ms: int | None = None,
         timeout_ms: int | None = None,
-        search_attributes: Mapping[str, Attribute] | None = None,
+        search_attributes: Mapping[str, Findable] | None = None,
         **kwargs: Any,
     ) -> str:
         """Have the workflow started once this transaction is committed; the row's id.

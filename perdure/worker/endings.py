@@ -12,6 +12,7 @@ from perdure import values
 from perdure.core import commands
 from perdure.errors import InvalidArgument
 from perdure.failures import Failure, failure_from_exception
+from perdure.worker.lines import is_authors
 from perdure.workflow import ActivityFailed, ChildFailed
 from perdure.workflow.failing import Continue
 
@@ -55,6 +56,9 @@ def step_of(
 def failure_of(problem: BaseException) -> Failure:
     """The failure of an exception, and below it that of the activity or child it came from."""
     failure = failure_from_exception(problem)
+    if isinstance(problem, TimeoutError) and not failure.message:
+        # asyncio says nothing at all.
+        failure = msgspec.structs.replace(failure, message=f"timed out{_where(problem)}")
     seen = {id(problem)}
     last = problem
     while last.__cause__ is not None and id(last.__cause__) not in seen:
@@ -66,6 +70,16 @@ def failure_of(problem: BaseException) -> Failure:
         # Of several that failed together the first stands for all; the stack shows each.
         return _grafted(failure, failure_of(last.exceptions[0]))
     return failure
+
+
+def _where(problem: BaseException) -> str:
+    """The line of the author's code that raised it."""
+    where, trace = "", problem.__traceback__
+    while trace is not None:
+        if is_authors(trace.tb_frame.f_code.co_filename):
+            where = f", at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return where
 
 
 def _grafted(failure: Failure, root: Failure) -> Failure:

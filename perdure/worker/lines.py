@@ -15,7 +15,8 @@ EDGE = "run_until_idle"  # What the loop runs by itself, a timer for instance, h
 
 
 @functools.cache
-def _is_authors(filename: str) -> bool:
+def is_authors(filename: str) -> bool:
+    """Whether a file is none of the engine's and none of the standard library's."""
     if filename.startswith(OURS):
         return False
     return INSTALLED in filename or not filename.startswith(LIBRARY)
@@ -23,7 +24,7 @@ def _is_authors(filename: str) -> bool:
 
 def author_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame from `frame` outwards that is the author's; None if there is none."""
-    while frame is not None and not _is_authors(frame.f_code.co_filename):
+    while frame is not None and not is_authors(frame.f_code.co_filename):
         frame = None if frame.f_code.co_name == EDGE else frame.f_back
     return frame
 

@@ -28,6 +28,7 @@ from perdure.worker.locator import Locator
 from perdure.worker.restarting import Restarting, execute_again, trouble_with
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import ControlLink, GatewayLink, Inbox
+from perdure.worker.speaking import speak_for_workflows
 from perdure.worker.stopping import Stopping, leave
 
 SLOTS_DEFAULT = 100
@@ -220,7 +221,8 @@ def _code_of(worker: Worker) -> int:
 
 
 def _tune() -> None:
-    """Settings of the interpreter, once the application is loaded."""
+    """Settings of the process, once the application is loaded."""
+    speak_for_workflows()
     sys.setswitchinterval(SWITCH_SECONDS)
     # Workflows in memory are many small objects; what was imported need not be searched as well.
     gc.collect()

@@ -6,6 +6,7 @@ worked off before: `Known` is that.
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from perdure import values
 from perdure.core import commands, limits, records
 from perdure.core.start import Attribute
 from perdure.errors import InvalidArgument
-from perdure.wire_checks import check_id, check_name
+from perdure.wire_checks import check_id, check_name, instant
 
 if TYPE_CHECKING:
     from perdure.worker.workflow_side import WorkflowSide
@@ -168,6 +169,10 @@ class Notes:
         """Issue the step that sets them."""
         pairs = checked_attributes(attributes)
         if pairs:
+            known = self._side.attributes
+            known.update({name: value for name, value in pairs if value is not None})
+            for name in [name for name, value in pairs if value is None]:
+                known.pop(name, None)
             self._side.issue_here(commands.SetSearchAttributes(pairs))
 
 
@@ -176,10 +181,12 @@ def checked_attributes(attributes: Mapping[str, Any]) -> tuple[tuple[str, Attrib
     pairs: list[tuple[str, Attribute | None]] = []
     for name, value in attributes.items():
         check_name("search_attributes", name)
+        if isinstance(value, datetime.datetime):
+            value = instant(f"search_attributes: {name}", value)
         kept = value is None or isinstance(value, (str, bool, int, float))
         if not kept or (isinstance(value, float) and not math.isfinite(value)):
             raise InvalidArgument(
-                f"search_attributes: {name} must be a text, a number or a boolean, not "
+                f"search_attributes: {name} must be a text, a number, a boolean or a datetime, not "
                 f"{value!r:.80}",
                 field="search_attributes",
             )

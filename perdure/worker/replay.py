@@ -17,6 +17,9 @@ import msgspec
 
 from perdure import values, workflow
 from perdure.core import commands, records
+from perdure.core.ids import of_execution
+from perdure.core.schedule_state import SCHEDULE_MARK
+from perdure.core.start import StartTerms
 from perdure.errors import FailedPrecondition, Internal, InvalidArgument
 from perdure.failures import (
     CANCELLED,
@@ -195,6 +198,7 @@ class Replayer(WorkflowSide):
         self.task_queue = event.task_queue
         self._started_ms = event.at_ms
         if event.terms is not None:
+            self._begin_with(event.terms)
             for name, payload in event.terms.signals:
                 self.messages.signalled(name, payload)
             if event.terms.children:
@@ -202,6 +206,12 @@ class Replayer(WorkflowSide):
         self._main_task = self.loop.start(self._main(event.input), self.definition.name)
         if event.terms is None or not event.terms.signalled:
             self._wake(event.at_ms)
+
+    def _begin_with(self, terms: StartTerms) -> None:
+        self.attributes = dict(terms.attributes)
+        parent = terms.parent
+        if parent is not None and not parent.workflow_id.startswith(SCHEDULE_MARK):
+            self.parent = workflow.ParentInfo(*of_execution(parent.workflow_id))
 
     async def _main(self, payload: records.Payload | None) -> None:
         try:

@@ -18,6 +18,7 @@ from perdure import activity, values, workflow
 from perdure.core import commands, records
 from perdure.core.bounds import DEFAULT
 from perdure.core.ids import of_execution
+from perdure.core.start import Attribute
 from perdure.errors import FailedPrecondition, InvalidArgument
 from perdure.policy import RetryPolicy
 from perdure.worker import endings, suspects
@@ -61,6 +62,8 @@ class WorkflowSide:
         self._default_ids = 0
         self._ending: endings.Ending | None = None
         self._started_ms = 0
+        self.parent: workflow.ParentInfo | None = None
+        self.attributes: dict[str, Attribute] = {}
         self._bytes = 0
         self._main_task: asyncio.Task[None] | None = None
         self._messages: Messages | None = None
@@ -119,6 +122,8 @@ class WorkflowSide:
             history_length=self.consumed,
             history_bytes=self._bytes,
             continue_as_new_suggested=suggested,
+            parent=self.parent,
+            search_attributes=dict(self.attributes),
         )
 
     @property

@@ -46,7 +46,7 @@ from perdure.workflow.messages import (
     signal,
     update,
 )
-from perdure.workflow.runtime import Info, Runtime
+from perdure.workflow.runtime import Info, ParentInfo, Runtime
 from perdure.workflow.speaking import logger
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "ExternalHandle",
     "Info",
     "NonDeterminism",
+    "ParentInfo",
     "Runtime",
     "Sent",
     "Update",

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from perdure.workflow.runtime import Info, runtime, seconds
+from perdure.workflow.runtime import Info, runtime, seconds, within
 
 Result = TypeVar("Result")
 
@@ -31,8 +31,8 @@ async def wait_condition(predicate: Callable[[], Any], timeout_ms: int | None = 
     if condition.done() or delay is None:
         await condition
         return
-    async with asyncio.timeout(delay):
-        await condition
+    too_late = f"the condition did not come true within {timeout_ms} ms"
+    await within(delay, condition, too_late)
 
 
 def now_ms() -> int:
@@ -80,8 +80,9 @@ def side_effect(function: Callable[[], Result]) -> Result:
 def set_search_attributes(attributes: Mapping[str, Any]) -> None:
     """Have this workflow found by these names and values; None takes one away, others stay.
 
-    Values are texts, whole numbers, floats or booleans. InvalidArgument for others, and for more
-    than 20 names or 8 KiB in all.
+    Values are texts, whole numbers, floats, booleans, or datetimes with a time zone, which are kept
+    as instants (a text in UTC). InvalidArgument for others, and for more than 20 names or 8 KiB in
+    all.
     """
     runtime("set_search_attributes").notes.set_search_attributes(attributes)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from perdure import values
 from perdure.errors import InvalidArgument
 from perdure.wire_checks import check_name
-from perdure.workflow.runtime import runtime, seconds
+from perdure.workflow.runtime import runtime, seconds, within
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -155,8 +155,7 @@ class Box:
         delay = None if timeout_ms is None else seconds("timeout_ms", timeout_ms)
         if delay is None or (self._type is Any and not self._queue.empty()):
             return await self._next()
-        async with asyncio.timeout(delay):
-            return await self._next()
+        return await within(delay, self._next(), f"no signal {self.name!r} within {timeout_ms} ms")
 
     async def _next(self) -> Any:
         while True:

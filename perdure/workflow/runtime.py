@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random as _random
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -20,12 +20,23 @@ if TYPE_CHECKING:
     from perdure.workflow.messages import Update
 
 
+Result = TypeVar("Result")
+
+
+class ParentInfo(msgspec.Struct, frozen=True):
+    """The workflow, and the run of it, that started this one as its child."""
+
+    workflow_id: str
+    run: int = 1
+
+
 class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Who this workflow is, when history took its start, and how far its history has grown.
 
     `run` counts from 1; each continue_as_new is one more. `history_length` is the number of events
     up to the one that is being worked off, `history_bytes` about what they take. Long before the
-    engine parks a workflow whose history is too long, `continue_as_new_suggested` is true.
+    engine parks a workflow whose history is too long, `continue_as_new_suggested` is true. `parent`
+    is None for what nobody's code started. `search_attributes` are what it is found by now.
     """
 
     workflow_id: str
@@ -36,6 +47,8 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     history_length: int = 0
     history_bytes: int = 0
     continue_as_new_suggested: bool = False
+    parent: ParentInfo | None = None
+    search_attributes: dict[str, Any] = {}
 
 
 class Runtime(Protocol):
@@ -164,6 +177,17 @@ def seconds(field: str, duration_ms: object) -> float:
             field=field,
         )
     return duration_ms / 1000
+
+
+async def within(delay: float, awaited: Awaitable[Result], too_late: str) -> Result:
+    """What is awaited; TimeoutError saying `too_late` after `delay` seconds."""
+    try:
+        async with asyncio.timeout(delay) as time:
+            return await awaited
+    except TimeoutError as problem:
+        if not time.expired():
+            raise  # Of what was awaited itself.
+        raise TimeoutError(too_late) from problem
 
 
 def runtime(what: str) -> Runtime:

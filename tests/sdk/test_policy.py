@@ -14,6 +14,7 @@ from perdure.errors import InvalidArgument
 from perdure.failures import Failure, failure_from_exception, qualified_name
 from perdure.policy import (
     RetryPolicy,
+    attempt_of,
     backoff_ms,
     jitter_ms,
     matches_non_retryable,
@@ -318,3 +319,10 @@ def test_what_is_no_length_is_refused_naming_the_part(value):
 def test_a_length_below_a_millisecond_is_not_rounded_away():
     with pytest.raises(InvalidArgument, match="whole"):
         ms(milliseconds=0.5)
+
+
+def test_attempts_without_end_have_a_name_and_are_told_without_a_limit():
+    policy = RetryPolicy(max_attempts=RetryPolicy.UNLIMITED)
+    assert policy.resolved(5).max_attempts == RetryPolicy.UNLIMITED
+    assert attempt_of(7, policy.max_attempts) == "attempt 7"
+    assert attempt_of(7, 9) == "attempt 7 of 9"
