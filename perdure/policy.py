@@ -67,9 +67,9 @@ def attempt_of(attempt: int, max_attempts: int) -> str:
 class RetryPolicy(msgspec.Struct, frozen=True, array_like=True):
     """How often and how fast a failed activity is tried again.
 
-    Fields are kept as given; 0 (for `backoff`, anything below 1) means unset, and `resolved` puts
-    the defaults in. `max_attempts` includes the first attempt; `RetryPolicy.UNLIMITED` is for ever.
-    `non_retryable` takes exception
+    Fields are kept as given; 0 (for `backoff`, anything below 1) is as if it was not given, and
+    `resolved` puts the defaults in their place, for `max_attempts` the server's. `max_attempts`
+    includes the first attempt; `RetryPolicy.UNLIMITED` is for ever. `non_retryable` takes exception
     classes, kept as "module.Class", or names. InvalidArgument, naming the field, for negative
     numbers, NaN, infinities, booleans and what is no whole number where one is asked for; also
     when a policy is decoded.
@@ -77,9 +77,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, array_like=True):
 
     UNLIMITED: ClassVar[int] = ATTEMPTS_MAX
 
-    initial_ms: int = 0
-    backoff: float = 0.0
-    max_interval_ms: int = 0
+    initial_ms: int = INITIAL_MS_DEFAULT
+    backoff: float = BACKOFF_DEFAULT
+    max_interval_ms: int = MAX_INTERVAL_MS_DEFAULT
     max_attempts: int = 0
     non_retryable: tuple[str, ...] = ()
     min_interval_ms: int = 0
@@ -88,9 +88,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, array_like=True):
         # More is taken than is kept: whole floats for durations, classes for names.
         def __init__(
             self,
-            initial_ms: float = 0,
-            backoff: float = 0.0,
-            max_interval_ms: float = 0,
+            initial_ms: float = INITIAL_MS_DEFAULT,
+            backoff: float = BACKOFF_DEFAULT,
+            max_interval_ms: float = MAX_INTERVAL_MS_DEFAULT,
             max_attempts: float = 0,
             non_retryable: Iterable[str | type[BaseException]] = (),
             min_interval_ms: float = 0,

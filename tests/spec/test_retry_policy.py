@@ -122,6 +122,12 @@ def test_fields_that_count_as_unset_have_their_defaults(unset):
     assert scene.pending().max_attempts == 5
 
 
+def test_an_empty_policy_shows_the_defaults():
+    assert RetryPolicy() == RetryPolicy(1_000, 2.0, 60_000, 0, (), 0)
+    assert RetryPolicy().resolved() == RetryPolicy(max_attempts=5)
+    assert RetryPolicy(0, 0, 0).resolved() == RetryPolicy().resolved()
+
+
 def test_a_growth_factor_of_one_does_not_count_as_unset():
     assert delays(begun(retry=RetryPolicy(700, 1.0, max_attempts=9)), 3) == [700, 700, 700]
 

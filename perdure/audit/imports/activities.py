@@ -91,14 +91,19 @@ def draft_of(
         policy.resolved() if dlq_after_attempts is None else policy.resolved(dlq_after_attempts)
     )
     at = lines.get("retry", line)
-    pairs = {
-        "attempts": (policy.max_attempts, resolved.max_attempts, "max_attempts"),
-        "base_delay_ms": (policy.initial_ms, resolved.initial_ms, "initial_ms"),
-        "multiplier": (max(policy.backoff, 0), resolved.backoff, "backoff"),
-        "max_delay_ms": (policy.max_interval_ms, resolved.max_interval_ms, "max_interval_ms"),
+    unsaid = RetryPolicy().resolved()
+    names = {
+        "base_delay_ms": "initial_ms",
+        "multiplier": "backoff",
+        "max_delay_ms": "max_interval_ms",
     }
-    for key, (said, used, what) in pairs.items():
-        draft.either(key, used if said else None, at, used, what, ENGINE_DEFAULT)
+    used: Any = resolved.max_attempts
+    said = used if policy.max_attempts else None
+    draft.either("attempts", said, at, used, "max_attempts", ENGINE_DEFAULT)
+    for key, field in names.items():
+        used = getattr(resolved, field)
+        said = None if used == getattr(unsaid, field) else used
+        draft.either(key, said, at, used, field, ENGINE_DEFAULT)
     if resolved.max_attempts > ATTEMPTS_MAX:
         draft.endless()
     if policy.min_interval_ms:
