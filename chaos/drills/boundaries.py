@@ -1,6 +1,6 @@
 """The drill `boundaries`: somebody dies at every crash point there is, and the work goes on.
 
-Three journeys at a time (see boundaries_plan), each on a node of its own. With `--depth` 2 or 3,
+Two journeys at a time (see boundaries_plan), each on a node of its own. With `--depth` 2 or 3,
 chains of boundaries of any roles follow until the time is up; `--minutes N` gives it more.
 """
 
@@ -18,7 +18,7 @@ from chaos.drills.boundaries_plan import Journey, boundaries, chains, journeys
 from chaos.drills.boundaries_visit import Death, Visit
 from perdure.crash_points import CrashPoint
 
-PARALLEL = 3
+PARALLEL = 2
 # What a chain may still take when it is begun.
 RESERVE_S = 20.0
 EXAMPLES = 5

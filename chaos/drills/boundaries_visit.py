@@ -162,18 +162,24 @@ class Visit:
         self.keys |= set(keys)
 
     def _insist(self, work: Callable[[], T], name: str) -> T:
-        """What comes of `work`, whoever dies meanwhile: it is begun again. Raises NeverDone."""
-        problem = ""
+        """What comes of `work`, whoever dies meanwhile: it is begun again. Raises NeverDone, some
+        time after the last death that was meant to be.
+        """
+        problem, fired = "", self._fired()
         deadline = time.monotonic() + WORK_S
-        while time.monotonic() < deadline and not self._is_over:
+        while not self._is_over:
             self._come_up()
             try:
                 result = work()
             except (Unavailable, DeadlineExceeded) as error:
                 problem = str(error)
-                continue
-            self._worked_ms = wall_ms()
-            return result
+            else:
+                self._worked_ms = wall_ms()
+                return result
+            if self._fired() > fired:
+                fired, deadline = self._fired(), time.monotonic() + WORK_S
+            elif time.monotonic() > deadline:
+                break
         raise NeverDone(f"{name} did not end within {WORK_S:.0f} s: {problem}")
 
     def _compare(self, results: dict[str, list[str]]) -> None:
