@@ -207,6 +207,10 @@ def _terms(it: Mapping[str, Any]) -> StartTerms:
         attributes=tuple(dict(it.get("attributes") or {}).items()),
         first_started_ms=it.get("first_started_ms") or 0,
         signals=signals,
+        signalled=bool(it.get("signalled")),
+        children=tuple(
+            (each["workflow_id"], each["parent_close"]) for each in it.get("children") or ()
+        ),
     )
 
 

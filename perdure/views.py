@@ -269,6 +269,10 @@ def terms(it: StartTerms) -> View:
         "parent": None if it.parent is None else msgspec.structs.asdict(it.parent),
         "attributes": dict(it.attributes),
         "signals": [{"name": name, "input": value(payload)} for name, payload in it.signals],
+        "signalled": it.signalled,
+        "children": [
+            {"workflow_id": child_id, "parent_close": close} for child_id, close in it.children
+        ],
     }
 
 

@@ -253,6 +253,8 @@ def event_line(event: dict[str, Any]) -> str:
     for name, value in event.items():
         if name in EVENT_COLUMNS or name == of or value is None or name.endswith("_ms"):
             continue
+        if name == "answered" or (name in ("refused", "code") and not value):
+            continue  # Of a word to another workflow, that was taken.
         if is_start and name in ("workflow_id", "run"):  # Whose history it is, is known.
             continue
         if name == "terms":  # How it was started, as far as that was said.

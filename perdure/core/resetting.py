@@ -105,11 +105,13 @@ def effects_again(
     told = []
     for event in live:
         if isinstance(event, r.SignalSent) and event.event_id > to_event:
+            how = "Refused" if event.code else "Sent"
             told.append(
-                EffectAgain("signal", event.workflow_id, event.name, "Sent", event.at_ms, None)
+                EffectAgain("signal", event.workflow_id, event.name, how, event.at_ms, None)
             )
         if isinstance(event, r.ExternalCancelRequested) and event.event_id > to_event:
-            told.append(EffectAgain("cancel", event.workflow_id, "", "Sent", event.at_ms, None))
+            how = "Refused" if event.code else "Sent"
+            told.append(EffectAgain("cancel", event.workflow_id, "", how, event.at_ms, None))
         if not isinstance(event, r.ActivityTaskScheduled):
             continue
         id_, end = event.activity_id, ends.get(event.activity_id)

@@ -98,6 +98,24 @@ def printed(events):
     return json.loads(msgspec.json.encode(events))
 
 
+@workflow.define
+async def drains():
+    box, items = workflow.receive("item"), []
+    while len(box):
+        items.append(await box.get())
+    return items
+
+
+@workflow.define
+async def heir():
+    if workflow.info().run == 1:
+        await workflow.start_child(kid, 1, workflow_id="heirs")
+        workflow.continue_as_new()
+    for child in workflow.earlier_children().values():
+        await child
+    return workflow.info().run
+
+
 NEW = Registry([flow, kid], [work, fails])
 
 
@@ -332,3 +350,41 @@ def test_a_history_fits_under_any_hash_seed(tmp_path):
     assert len(json.loads(history)) > 40
     for seed in ("2", "3"):
         assert run(seed, "replay", history) == "\n"
+
+
+def test_how_a_run_began_is_the_same_after_it_was_shown_and_printed():
+    terms = StartTerms(
+        delay_ms=1,
+        timeout_ms=2,
+        timeout_at_ms=3,
+        parent=Parent("p", "p/@1", "cancel"),
+        attributes=(("city", "Ulm"),),
+        first_started_ms=4,
+        signals=(("go", values.encode([1])),),
+        signalled=True,
+        children=(("kid", "abandon"),),
+    )
+    plain = StartTerms()
+    for field in StartTerms.__struct_fields__:  # One that is new is to be shown, too.
+        assert getattr(terms, field) != getattr(plain, field), field
+    started = records.WorkflowStarted(1, 5, "flow", "default", None, None, b"", terms)
+    [view] = printed(views.events([started]))
+    [back] = list(replaying._events([view]))
+    signals = [(name, values.to_builtins(payload)) for name, payload in back.terms.signals]
+    assert signals == [("go", [1])]
+    assert msgspec.structs.replace(back.terms, signals=terms.signals) == terms
+
+
+def test_a_history_that_began_with_its_signal_or_with_children_fits():
+    engine = LocalEngine([drains, heir, kid], [work])
+    engine.client.signal_with_start(drains, workflow_id="d", signal="item", signal_args=["lamp"])
+    engine.client.start_workflow(heir, workflow_id="h")
+    engine.run_until_idle()
+    assert engine.client.result("d") == ["lamp"]
+    assert engine.client.result("h") == 2
+    for id_, run in (("d", 1), ("h", 2)):
+        events = [it.to_dict() for it in engine.client.history(id_)]
+        verdict = check(
+            Registry([drains, heir, kid], [work]), history_of(printed(events), id_, run=run)
+        )
+        assert verdict.fits, verdict
