@@ -386,7 +386,7 @@ def _unserved(look: Look, kind: waiting.Kind, type_: str, queue: str) -> Why | N
     text = waiting.sentence(kind, type_, queue, look.offers, in_engine=in_engine)
     if text is None or (in_engine and kind == "activity"):
         return None
-    return Why("no_worker", f"no worker has it: it waits for {text}", "a worker that has it comes")
+    return Why("no_worker", f"it waits for {text}", "nothing by itself, until such a worker comes")
 
 
 def _ready(look: Look, key: Key, what: str, workflows: bool) -> Why:

@@ -229,7 +229,7 @@ def task_lines(task: dict[str, Any], now_ms: int) -> list[str]:
         is_parked = due_ms is not None and due_ms > now_ms
         times = f"{failures} failure{'' if failures == 1 else 's'} in a row"
         again = f"next try {output.when(due_ms, now_ms)}" if is_parked else "it is tried again now"
-        how = "parked" if is_parked else "failed"
+        how = "is parked" if is_parked else "failed"
         lines.append(f"the workflow's code {how}: {reason or 'unknown'}, {times}, {again}")
         failure = task.get("failure")
         if failure:

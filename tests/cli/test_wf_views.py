@@ -64,7 +64,7 @@ def test_a_parked_workflow_task_says_why_and_when_it_is_tried_again():
     }
     assert wf_views.task_lines(task, 1_000) == [
         "",
-        "the workflow's code parked: mismatch, 4 failures in a row, next try in 8.0 s",
+        "the workflow's code is parked: mismatch, 4 failures in a row, next try in 8.0 s",
         f"  NonDeterminism: expected X, got {'Y' * 300} at flow.py:7",
     ]
     task |= {"failures": 1, "due_ms": 500, "failure": None}
