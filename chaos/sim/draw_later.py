@@ -14,6 +14,9 @@ from msgspec.structs import replace
 from chaos.sim.chance import fresh
 from chaos.sim.plan import Child, Fault, Flow, Knobs, Step, Talk
 
+# With 0 every task that asks for something stops at the next event, and leaves the rest.
+ENOUGH = "perdure.worker.stage:ENOUGH_BYTES"
+
 
 def drawn(seed: int, knobs: Knobs, flows: tuple[Flow, ...]) -> tuple[Knobs, tuple[Flow, ...]]:
     """The plan's knobs and flows with what this seed has besides."""
@@ -28,6 +31,8 @@ def drawn(seed: int, knobs: Knobs, flows: tuple[Flow, ...]) -> tuple[Knobs, tupl
         knobs = replace(knobs, backfills=draw.choice((1, 3)))
     if draw.random() < 0.2:
         flows += _family(draw, knobs)
+    if draw.random() < 0.2:
+        knobs = replace(knobs, limits={**knobs.limits, ENOUGH: 0})
     return knobs, flows
 
 

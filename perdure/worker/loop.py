@@ -367,5 +367,6 @@ def _duration_ms(delay: float) -> int:
     if delay <= 0:
         return 0
     if not delay * 1000 <= DURATION_MS_MAX:  # NaN and infinity too.
-        raise InvalidArgument(f"a timer can't last {delay} seconds", field="delay")
+        most = DURATION_MS_MAX // 1000
+        raise InvalidArgument(f"delay: {delay} s is no time to wait: 0 to {most} s", field="delay")
     return math.ceil(round(delay * 1000, 2))
