@@ -134,7 +134,7 @@ def too_busy(load: float, cores: int) -> str:
         return ""
     return (
         f"a load of {load:.0f} on {cores} cores is too much for the time limits of this drill: run "
-        "it again when the machine is less busy"
+        "it again when the machine is less busy, or with --minutes 5"
     )
 
 
