@@ -38,9 +38,9 @@ def perdure(node: RealNode, *words: str, dies: str = "") -> subprocess.Completed
 
 def test_resets_and_redrives_that_are_killed_are_done_whole_once_or_not_at_all(hurt):
     node = hurt(workers=1)
-    with node.client(timeout_ms=20_000) as client:
+    with node.client() as client:
         client.start_workflow("one", workflow_id="w")
-        client.result("w", timeout_ms=20_000)
+        client.result("w", timeout_ms=30_000)
         dead = [f"dead-{number}" for number in range(LETTERS)]
         for workflow_id in dead:
             client.start_workflow("poisoned", "SystemExit", workflow_id=workflow_id)
@@ -55,7 +55,7 @@ def test_resets_and_redrives_that_are_killed_are_done_whole_once_or_not_at_all(h
         assert resets(client) == 0
         perdure(node, *words, dies="CLIENT_SENT_NOT_ANSWERED")
         until(lambda: resets(client) == 1, "the reset")
-        assert client.result("w", timeout_ms=20_000) == "w/e"
+        assert client.result("w", timeout_ms=30_000) == "w/e"
 
         # Redrives in parts, of which the first has been answered: the rest is done by the next one.
         many = ("wf", "dlq", "redrive", "--all", "--yes", "--rate", "30")
@@ -78,7 +78,7 @@ def resets(client):
 
 def test_a_reload_that_is_killed_with_the_worker_that_it_replaces_leaves_a_node_that_serves(hurt):
     node = hurt(workers=2)
-    with node.client(timeout_ms=20_000) as client:
+    with node.client() as client:
         go = node.directory / "go"
         client.start_workflow("beats_until", str(go), workflow_id="w")
         until(node.calls, "the attempt")
@@ -97,7 +97,7 @@ def test_a_reload_that_is_killed_with_the_worker_that_it_replaces_leaves_a_node_
         node.kill_worker(busy)
         until(lambda: len(node.worker_pids()) == 2 and busy not in node.worker_pids(), "workers")
         go.touch()
-        assert client.result("w", timeout_ms=20_000).startswith("w/b ")
+        assert client.result("w", timeout_ms=30_000).startswith("w/b ")
         # Where the one before still goes on, this one is refused until it has ended.
         again = [*words, "--data", str(node.data)]
         until(
@@ -107,4 +107,4 @@ def test_a_reload_that_is_killed_with_the_worker_that_it_replaces_leaves_a_node_
             "another reload",
         )
         client.start_workflow("one", workflow_id="after")
-        assert client.result("after", timeout_ms=20_000) == "after/e"
+        assert client.result("after", timeout_ms=30_000) == "after/e"

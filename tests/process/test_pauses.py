@@ -26,7 +26,7 @@ def test_an_actor_that_stood_still_takes_up_its_work(hurt):
         for role in roles:
             ids = begin(client, "several", 10, prefix=role)
             pid = node.kill(role, signal.SIGSTOP)
-            pause.wait(1.5)
+            pause.wait(1.1)  # Longer than what nobody answered waits before it is said again.
             os.kill(pid, signal.SIGCONT)
             for workflow_id in ids:
                 assert len(client.result(workflow_id, timeout_ms=30_000)) == 3

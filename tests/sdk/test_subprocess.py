@@ -22,7 +22,7 @@ from perdure.failures import is_non_retryable
 from perdure.subprocess import arun, run
 from perdure.worker.context import activity_context
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 # Lets go of its parent, its group and its session, and lives on in a process of another name.
 ESCAPES = """
 import os, sys, time

@@ -38,7 +38,7 @@ class Root:
         assert all(isinstance(start, StartProcess) for start in starts)
 
     def next(self):
-        return self.asked.get(timeout=5)
+        return self.asked.get(timeout=30)
 
     def died(self, name, at_ms=0):
         exit_ = Exit(id=name, exit_code=1, ready_at_ms=None, at_ms=at_ms)

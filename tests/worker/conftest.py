@@ -21,11 +21,12 @@ from perdure.core import commands, limits, links, records
 from perdure.core.ids import Session
 from perdure.policy import RetryPolicy
 from perdure.registry import Registry
+from perdure.worker import replays
 from perdure.worker.replay import Replayer
 from perdure.worker.session import Config, Worker
 from perdure.worker.sockets import GatewayLink, Inbox
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 SESSION = Session("node.test", 1)
 HISTORY = "history.one"
 
@@ -180,6 +181,9 @@ def _no_workflow_is_left_in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(limits, "SYNC_MS", 100)
     monkeypatch.setattr(limits, "RESEND_FIRST_MS", 200)
+    # A slow machine blocks nobody's loop; where one is to be blocked a test says for how long.
+    monkeypatch.setattr(replays, "BLOCKED_MS", 60_000)
+    monkeypatch.setattr(replays, "GIVEN_UP_MS", 60_000)
     directory = tempfile.mkdtemp(dir="/tmp")
     node = Node(directory)
     yield node

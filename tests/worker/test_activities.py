@@ -24,7 +24,7 @@ from perdure.core.commands import (
 )
 from perdure.worker.activities import HEAP_SLACK
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 STALE = Refusal("FAILED_PRECONDITION", "stale token")
 later: dict[str, threading.Event] = {}
 

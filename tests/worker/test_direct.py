@@ -17,7 +17,7 @@ SESSION = Session("node.test", 1)
 HEAD = links.pack_session(SESSION)
 NAME = b"worker-1.aa"
 ANSWER = links.Answer(1, 5, commands.Done())
-PATIENCE_MS = 5_000
+PATIENCE_MS = 30_000
 
 
 class Around:

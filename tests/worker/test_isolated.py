@@ -24,7 +24,7 @@ from perdure.worker.children import Children
 from perdure.worker.context import activity_context
 
 APPS = str(Path(__file__).parent / "apps")
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 @pytest.fixture(scope="module")

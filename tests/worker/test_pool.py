@@ -4,7 +4,7 @@ import threading
 
 from perdure.worker.pool import LoopThread, Threads
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 def test_threads_are_started_as_they_are_needed_and_used_again():

@@ -8,7 +8,7 @@ import pytest
 from perdure.worker import relay
 from perdure.worker.relay import Parting, Relay
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from perdure.core.commands import (
     ReleaseActivity,
 )
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 STALE = Refusal("FAILED_PRECONDITION", "stale token")
 later: dict[str, threading.Event] = {}
 

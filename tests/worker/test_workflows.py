@@ -31,7 +31,7 @@ from perdure.core.records import (
 from perdure.policy import RetryPolicy
 from perdure.worker import replays, stage
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 release = threading.Event()
 runs: list[int] = []
 
@@ -353,7 +353,7 @@ def test_what_is_no_exception_fails_the_workflow_task_and_not_the_worker(node, w
 
 
 @pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch):
+def short_patience(node, monkeypatch: pytest.MonkeyPatch):  # Behind what `node` sets.
     release.clear()
     monkeypatch.setattr(replays, "LOOK_MS", 20)
     monkeypatch.setattr(replays, "BLOCKED_MS", 300)

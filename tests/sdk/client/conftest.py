@@ -64,7 +64,7 @@ class Node:
 
     def until_heard(self) -> None:
         """Wait for the first request."""
-        assert self._heard.wait(5)
+        assert self._heard.wait(30)
 
     def close(self) -> None:
         self._stop.set()

@@ -303,7 +303,7 @@ def test_a_closed_client_says_so_also_to_a_call_under_way(node):
     node.until_heard()
     client.close()
     client.close()
-    thread.join(2)
+    thread.join(30)
     assert "closed" in str(raised[0])
     with pytest.raises(errors.Unavailable, match="closed"):
         client.ping()
