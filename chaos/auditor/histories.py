@@ -2,7 +2,8 @@
 
 The format is JSON, one object a line. The first line is a `Header`; each other one is an
 `Operation`: one call of a client, however often it was sent. Instants are milliseconds of one clock
-that all clients share (the machine's boot time, or the simulator's).
+that all clients share (the machine's boot time, or the simulator's). A database with an outbox is
+a history too (chaos.auditor.outboxes).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.auditor import names
+from chaos.auditor import names, outboxes
 from chaos.auditor.findings import Findings, Operations
 from chaos.auditor.fold import Fold
 from chaos.auditor.interactions import RUN_MARK, newest_run
@@ -88,6 +89,9 @@ def read(path: Path, found: Findings) -> History:
     operation is unknown, and is left out.
     """
     try:
+        if outboxes.is_database(path):
+            asked = [Operation(**fields) for fields in outboxes.read(path, found)]
+            return History(name=path.name, operations=asked)
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no history {path}") from None

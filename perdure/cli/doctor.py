@@ -32,7 +32,7 @@ def doctor(
     ] = None,
     history: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="What clients were told; repeat for more."),
+        typer.Option(metavar="FILE", help="What clients were told, or an outbox; repeat for more."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
