@@ -143,6 +143,7 @@ class LeaseKeeper(Proposer):
         if self.inbox.is_empty or now_ms - self._judged_ms >= HOLD_MS:
             self._judged_ms = now_ms
             if self.is_loaded:
+                self._mind.coming(self.there.get(GATEWAY, ""), now_ms)
                 self._mind.step(self.reached, now_ms)
 
     def next_timer_ms(self) -> int | None:

@@ -77,6 +77,10 @@ class LeaseKeeping:
         """Another gateway said its first word."""
         self._sessions.gateway(incarnation, now_ms)
 
+    def coming(self, incarnation: str, now_ms: int) -> None:
+        """Whom the root calls the gateway; "": nobody."""
+        self._sessions.coming(incarnation, now_ms)
+
     # --- time -------------------------------------------------------------------
     def next_ms(self) -> int | None:
         """When `step` has something to do, apart from what comes in; None: not at all."""

@@ -53,6 +53,8 @@ class LeaseSessions:
         self._held: dict[Session, dict[LiveLease, None]] = {}
         self._unjudged: dict[Session, tuple[Sync, int]] = {}
         self._gateway = ""
+        self._coming = ""  # Whom the root calls the gateway: it may not have spoken to us yet.
+        self._seen: set[str] = set()  # Each that was one of these.
         self._earlier_judged_ms: int | None = None  # When earlier gateways' sessions count as dead.
         self._earlier_due = False
         self._table: LeaseTable
@@ -74,6 +76,9 @@ class LeaseSessions:
             return
         if begins:
             self._held.setdefault(lease.holder, {})[lease] = None
+            if self._is_past(lease.holder) and lease.holder.source not in self._seen:
+                # Nobody has told us of that gateway: it may as well be a new one as an old one.
+                self._judge_earlier_at(lease.granted_ms + GRACE_MS)
             self._judge_session(
                 lease, self._earlier_judged_ms is not None and not self._earlier_due
             )
@@ -107,7 +112,9 @@ class LeaseSessions:
 
     def _is_past(self, session: Session) -> bool:
         source = session.source
-        return bool(self._gateway) and source.startswith(GATEWAY_SOURCE) and source != self._gateway
+        if not self._gateway or not source.startswith(GATEWAY_SOURCE):
+            return False
+        return source not in (self._gateway, self._coming)
 
     # --- what sources and workers say -------------------------------------------
     def sessions(self, message: Sessions) -> None:
@@ -123,10 +130,24 @@ class LeaseSessions:
         if incarnation == self._gateway:
             return
         self._gateway = incarnation
+        self._seen.add(incarnation)
         self._sets.forget_gateways(incarnation)
-        self._earlier_judged_ms = now_ms + GRACE_MS
-        self._earlier_due = True
+        self._judge_earlier_at(now_ms + GRACE_MS)
         self._table.disturbed(now_ms)
+
+    def coming(self, incarnation: str, now_ms: int) -> None:
+        """The root's word on who is the gateway; "": nobody. It may have given out leases before
+        its own first word reaches us.
+        """
+        if incarnation == self._coming:
+            return
+        self._coming = incarnation
+        self._seen.add(incarnation)
+        self._judge_earlier_at(now_ms + GRACE_MS)
+
+    def _judge_earlier_at(self, at_ms: int) -> None:
+        self._earlier_judged_ms = at_ms
+        self._earlier_due = True
 
     def sync(self, session: Session, message: Sync, now_ms: int) -> None:
         """What a worker holds. It is judged by `step`, once we know all that the worker knew."""

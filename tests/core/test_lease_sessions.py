@@ -172,10 +172,42 @@ def test_local_sessions_outlive_a_gateway(history, keeper):
 
 
 def test_a_grant_to_an_earlier_gateways_session_ends_once_those_are_judged(history, keeper):
+    keeper.mind.gateway(GATEWAY, 500)
     keeper.mind.gateway("gateway.2", 1_000)
     history.now_ms = 11_000
     keeper.step()
     address = lease(history, REMOTE)
+    assert keeper.proposed == [c.EndLease(address, "worker_died")]
+
+
+def test_the_gateway_that_the_root_names_may_give_before_it_has_spoken_to_us(history, keeper):
+    keeper.mind.gateway(GATEWAY, 1_000)
+    history.now_ms = 11_000
+    keeper.step()
+    keeper.mind.coming("gateway.2", 12_000)
+    history.now_ms = 12_000
+    address = lease(history, Session("gateway.2", 1))
+    history.now_ms = 60_000
+    keeper.step()
+    assert keeper.proposed == []
+    keeper.mind.coming("gateway.3", 60_000)  # It has never spoken to us, and is gone.
+    assert keeper.mind.next_ms() == 70_000
+    history.now_ms = 70_000
+    keeper.step()
+    assert keeper.proposed == [c.EndLease(address, "worker_died")]
+
+
+def test_a_gateway_that_nobody_has_named_has_its_time_to_be_named(history, keeper):
+    keeper.mind.gateway(GATEWAY, 1_000)
+    history.now_ms = 11_000
+    keeper.step()
+    new, never = Session("gateway.2", 1), Session("gateway.0", 1)
+    lease(history, new, "a")
+    address = lease(history, never, "b")
+    assert keeper.proposed == []
+    keeper.mind.gateway("gateway.2", 15_000)
+    history.now_ms = 25_000
+    keeper.step()
     assert keeper.proposed == [c.EndLease(address, "worker_died")]
 
 
