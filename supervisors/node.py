@@ -395,7 +395,6 @@ class Node:
     # --- the end ------------------------------------------------------------
     def _on_signal(self) -> None:
         if self._state is State.STOPPING:
-            self._exit_code = self._exit_code or EXIT_ESCALATED
             self._reason = self._reason or "stopped at once by a second signal"
             self._kill_all()
         else:

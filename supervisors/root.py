@@ -43,7 +43,7 @@ def run_node(
 ) -> int:
     """Run a node in this process's main thread until it is stopped; the exit status.
 
-    0: stopped in order. 1: a supervisor gave up, or a second signal came. 2: bad input. 6: the data
+    0: stopped as it was told to. 1: a supervisor gave up. 2: bad input. 6: the data
     directory or an endpoint is held. One line on standard error says why. `tree` and `check_apps`
     are for tests of the tree itself.
     """

@@ -371,7 +371,7 @@ def test_a_second_signal_ends_everything_at_once(data):
         node.process.send_signal(signal.SIGINT)
         node.until("node.stopping")
         node.process.send_signal(signal.SIGINT)
-        assert node.end()[0] == 1
+        assert node.end()[0] == 0
         assert await_exit(*everybody, timeout_ms=10_000) == []
         assert node.lines("stops") == [] or "history" not in node.lines("stops")
 
