@@ -11,14 +11,14 @@ started may be there any more.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import psutil
 
 from chaos.apps.fair import ASKED, ERRAND_EFFECTS, GATED, LINGERERS, VISITS
 from chaos.drill_kit import Arena, Drill, Load, Options, Start
-from chaos.drill_kit.kills import BACK_S, SIGKILL, TICK_S, bring_up, kill_node, kill_role
+from chaos.drill_kit.kills import BACK_S, SIGKILL, TICK_S, bring_up, kill_role
 from chaos.drill_kit.lanes import CORE
 from chaos.drill_kit.timeline import NODE
 from chaos.drills import features_notes as notes
@@ -68,17 +68,18 @@ ENOUGH = {
 
 
 class Blow(msgspec.Struct, frozen=True):
-    """A planned kill of a role, or of the whole node, so long after the one before."""
+    """A planned kill of a role, or of the root, so long after the one before."""
 
     target: str
     after_s: float
 
 
 def plan(options: Options) -> list[Blow]:
-    """Every role in turn and the whole node, in an order of the seed."""
+    """Every role in turn, and the root, in an order of the seed."""
     dice = Arena.dice_of(options.seed, "features")
     targets = [ROLES[number % len(ROLES)] for number in range(options.kills)]
-    targets += [(ROOT, NODE)[number % 2] for number in range(options.server_restarts)]
+    # All at once would hit guardians, too: what they guard outlives them (decision 0017).
+    targets += [ROOT] * options.server_restarts
     dice.shuffle(targets)
     return [Blow(target, dice.uniform(*PAUSE_S)) for target in targets]
 
@@ -102,7 +103,7 @@ def run(arena: Arena) -> bool:
         fair.is_over.set()
         _finish(fair, crowd)
     load.await_end()
-    _gone(arena, node, watched)
+    _gone(arena, node)
     if not arena.violations:  # Else what they noted is not whole.
         _prove(arena, fair)
     _figures(arena, fair, watched)
@@ -156,10 +157,7 @@ def _hurt(arena: Arena, node: NodeProcess, load: Load) -> tuple[set[str], list[p
             time.sleep(TICK_S * 5)
         if arena.over():
             break
-        if blow.target == NODE:
-            kill_node(arena, node)
-            was_hit = True
-        elif blow.target == ROOT:
+        if blow.target == ROOT:
             watched += _lingerers(node)
             was_hit = _kill_root(arena, node)
         elif blow.target == WORKER:
@@ -262,10 +260,10 @@ def _finish(fair: Fair, crowd: list[Person]) -> None:
         arena.violate(trouble)
 
 
-def _gone(arena: Arena, node: NodeProcess, watched: list[psutil.Process]) -> None:
+def _gone(arena: Arena, node: NodeProcess) -> None:
     """All workflows are at their end: nothing is left of what activities have started."""
     until = time.monotonic() + GONE_S
-    while left := [*_still(watched), *_lingerers(node)]:
+    while left := _left_behind(node):
         if time.monotonic() > until:
             arena.violate(f"{len(left)} processes that activities have started are still there")
             node.end(left)
@@ -273,9 +271,16 @@ def _gone(arena: Arena, node: NodeProcess, watched: list[psutil.Process]) -> Non
         time.sleep(TICK_S * 5)
 
 
-def _still(processes: list[psutil.Process]) -> Iterator[psutil.Process]:
-    """Those that have not ended, wherever they are below now."""
-    return (it for it in processes if it.is_running() and _lingers(it))
+def _left_behind(node: NodeProcess) -> list[psutil.Process]:
+    """Whoever they are below now: by the directory in which the node has begun them."""
+    return [it for it in psutil.process_iter() if _lingers(it) and _begun_in(it, node.directory)]
+
+
+def _begun_in(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return Path(process.cwd()) == directory
+    except psutil.Error:
+        return False
 
 
 def _prove(arena: Arena, fair: Fair) -> None:
