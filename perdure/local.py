@@ -58,6 +58,7 @@ from perdure.worker.queries import ask_fresh
 from perdure.worker.replay import Replayer
 
 WORKER_ID = "local"
+# A workflow that sleeps in a loop for ever would keep run_until_idle for ever.
 ROUNDS_MAX = 100_000
 KEEP = Retention()  # For ever: a test looks at what has been.
 # What run_until_idle jumps over. The deadlines of callers and of leases are left to the test.

@@ -24,8 +24,6 @@ from perdure.store.retention import Retention
 
 __all__ = ["LocalEngine", "ManualClock"]
 
-# A workflow that sleeps in a loop for ever would keep run_until_idle for ever.
-
 
 class ManualClock:
     """Time that stands still until it is told to go on. `now_ms`: whole milliseconds."""

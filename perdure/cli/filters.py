@@ -115,8 +115,8 @@ class Where(NamedTuple):
 
 
 def attributes_of(words: list[str] | None) -> dict[str, Any] | None:
-    """The search attributes that NAME=VALUE words say; a value is an instant with its time zone
-    (ISO 8601), JSON, else a text.
+    """The search attributes that NAME=VALUE words say; a value is JSON, an instant with its time
+    zone (ISO 8601), else a text.
     """
     if not words:
         return None
@@ -127,8 +127,8 @@ def attributes_of(words: list[str] | None) -> dict[str, Any] | None:
             raise typer.BadParameter(f"--attr: {word!r} is not NAME=VALUE")
         value = json_or_text(text)
         found[name] = value if isinstance(value, str | int | float | bool) else text
-        if isinstance(found[name], str):
-            found[name] = _instant_or_text(found[name])
+        if found[name] == text:  # A text in quotes is taken as it is.
+            found[name] = _instant_or_text(text)
     return found
 
 

@@ -55,9 +55,9 @@ from perdure.failures import engine_failure
 
 # Ends of a workflow task that say nothing about the workflow: not counted towards parking.
 UNCOUNTED = frozenset({"handed_back", "unknown_type", "unread"})
+NO_NOTES = SignalNotes()
 # A run is continued only once it has read all that was sent to it and acknowledged, for its code
 # hands on what it has not used.
-NO_NOTES = SignalNotes()
 UNREAD = Refusal(
     "FAILED_PRECONDITION",
     "a signal, an update or a cancellation has come that the run has not read: it reads it first",

@@ -16,6 +16,7 @@ from perdure.core.records import (
     Record,
 )
 from perdure.core.state import Activity, ActivityState, Execution
+from perdure.policy import attempt_of
 
 Resolution = RedriveDeadLetter | FailDeadLetter | CompleteDeadLetter
 
@@ -102,7 +103,7 @@ def _no_dead_letter(execution: Execution, command: Resolution, facts: Facts) -> 
     what = f"activity {command.activity_id!r}"
     activity = execution.activities.get(command.activity_id)
     if activity is not None:
-        times = f"attempt {activity.attempt} of {activity.options.retry.max_attempts}"
+        times = attempt_of(activity.attempt, activity.options.retry.max_attempts)
         is_now = f"is no dead letter: it is {activity.state.value}, {times}"
         if activity.redrives:
             is_now = f"is redriven already: it is {activity.state.value}, {times}"

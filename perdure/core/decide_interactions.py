@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perdure.core import holding, resetting
+from perdure.core import holding, limits, resetting
 from perdure.core.commands import (
     NOT_TAKEN,
     CancelWorkflow,
@@ -152,8 +152,10 @@ def signal(execution: Execution, command: SignalWorkflow, facts: Facts) -> Decis
         command.request_id,
     )
     takes = () if execution.more is None else execution.more.takes
-    # Nothing is said of code that takes no signal so far: it may not have run.
-    return Decision((record,), Done(NOT_TAKEN if takes and command.name not in takes else ""))
+    # Nothing is said of code that takes no signal so far: it may not have run. Nor where there may
+    # be more names than were noted.
+    is_known = 0 < len(takes) < limits.SIGNAL_NAMES_NOTED
+    return Decision((record,), Done(NOT_TAKEN if is_known and command.name not in takes else ""))
 
 
 def noted(execution: Execution, notes: SignalNotes, facts: Facts) -> tuple[Record, ...]:

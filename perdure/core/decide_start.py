@@ -83,13 +83,15 @@ def with_start(
     """
     start = command.start
     assert start is not None
-    if execution(start.workflow_id) is None:
+    first = execution(start.workflow_id)
+    if first is None:
         answer = judge(start.workflow_id, start)
         if isinstance(answer, Refusal):
             return answer
+        is_its = True
+    else:  # Asked again it is answered as it was; without a request id nobody can tell.
+        is_its = start.request_id is not None and first.request_id == start.request_id
     answer = judge(workflow_id, command)
-    first = execution(start.workflow_id)
-    is_its = first is not None and first.request_id == start.request_id
     return Done(STARTED) if isinstance(answer, Done) and is_its else answer
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,23 @@ from perdure.core.records import CommitBody, Group, Record, WorkflowReset, encod
 from perdure.core.schedule_state import Schedule
 from perdure.core.state import Execution
 from perdure.core.traits import TRAITS, slim, stored
+
+
+class _Places:
+    """Where rows of a list that only grows stand, by their keys. Each is looked at once."""
+
+    __slots__ = ("_count", "_places")
+
+    def __init__(self) -> None:
+        self._places: dict[Any, int] = {}
+        self._count = 0
+
+    def find(self, rows: Sequence[Any], key_of: Callable[[Any], Any], key: Any) -> int:
+        """The place of the row with this key, which is there."""
+        for at in range(self._count, len(rows)):
+            self._places[key_of(rows[at])] = at
+        self._count = len(rows)
+        return self._places[key]
 
 
 class Draft:
@@ -43,6 +60,8 @@ class Draft:
         self.long: list[str] = []
         self.then: deque[FollowOn] = deque()
         self.is_following = False  # What is judged follows from what was decided already.
+        self._places = _Places()  # Of events.
+        self._group_places: defaultdict[str, _Places] = defaultdict(_Places)
 
     def note(self, workflow_id: str, records: Iterable[Any]) -> None:
         """Remember which rows `records` touch, and what can be looked up by them before they are
@@ -88,14 +107,10 @@ class Draft:
             return []
         workflow_id, event_id = follow_on.asked_in
         group = self.groups[workflow_id]
-        at = next(i for i, one in enumerate(group) if getattr(one, "event_id", 0) == event_id)
+        at = self._group_places[workflow_id].find(group, _event_id, event_id)
         group[at] = msgspec.structs.replace(group[at], refused=refusal.message, code=refusal.code)
         event = stored(workflow_id, group[at])
-        place = next(
-            i
-            for i, one in enumerate(self.events)
-            if (one.workflow_id, one.event_id) == (workflow_id, event_id)
-        )
+        place = self._places.find(self.events, _event, follow_on.asked_in)
         grown = len(event.body) - len(self.events[place].body)
         self.events[place] = event
         return [(workflow_id, grown)]
@@ -180,3 +195,12 @@ class Draft:
             stall_ms=stall_ms,
             resets=self.resets,
         )
+
+
+def _event(it: StoredEvent) -> tuple[str, int]:
+    return it.workflow_id, it.event_id
+
+
+def _event_id(record: Any) -> int:
+    """0 of a record that is no event."""
+    return getattr(record, "event_id", 0)

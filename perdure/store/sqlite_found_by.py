@@ -56,18 +56,16 @@ def take_over(connection: apsw.Connection, epoch: int) -> None:
     connection.execute(_KEEP, (epoch,))
 
 
-def started(connection: apsw.Connection, seq: int, more: More | None) -> None:
+def started(connection: apsw.Connection, seq: int, more: More) -> None:
     """A new execution."""
-    if more is not None:
-        connection.executemany(_INSERT, [(*key, seq) for key in _keys(more)])
+    connection.executemany(_INSERT, [(*key, seq) for key in _keys(more)])
 
 
-def changed(connection: apsw.Connection, seq: int, more: More | None) -> None:
+def changed(connection: apsw.Connection, seq: int, more: More) -> None:
     """To be called before the row says `more`."""
     before = _before(connection, seq)
-    if more is None or (before is not None and before.attributes == more.attributes):
-        return
-    _replace(connection, seq, before, more)
+    if before is None or before.attributes != more.attributes:
+        _replace(connection, seq, before, more)
 
 
 def removed(connection: apsw.Connection, seq: int) -> None:

@@ -54,6 +54,7 @@ class Known:
         "recorded",
         "side_effects",
         "signals_sent",
+        "signals_told",
     )
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class Known:
         self.dropped: list[tuple[int, int]] = []
         # By event, in order: whether the code is told what became of it.
         self.signals_sent: dict[int, bool] = {}
+        self.signals_told: list[bool] = []  # Of those that count.
 
     def learn(self, events: Iterable[records.Event], cursor: int) -> None:
         """Take in events that are about to be fed, of a workflow whose cursor is `cursor`."""
@@ -85,6 +87,8 @@ class Known:
                     # What was asked for behind it is asked for anew, also where the code asks at an
                     # event before it: one workflow task works off several.
                     self.cursor, self.recorded = event.to_event, event.commands
+        sent = self.signals_sent.items()
+        self.signals_told = [told for one, told in sent if not self.is_dropped(one)]
         for event in markers:
             if self.is_dropped(event.event_id):
                 continue
@@ -97,8 +101,7 @@ class Known:
         """Whether the code is told what became of the signal that it sends as its `number`-th: not
         of one that an earlier version sent, whose code went on at once.
         """
-        live = [told for one, told in self.signals_sent.items() if not self.is_dropped(one)]
-        return number > len(live) or live[number - 1]
+        return number > len(self.signals_told) or self.signals_told[number - 1]
 
     def is_dropped(self, event_id: int) -> bool:
         """Whether a reset has taken this event back."""

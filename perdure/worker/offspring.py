@@ -117,9 +117,7 @@ class Offspring:
         payload = values.encode_input(None, args, kwargs)
         self._signals_sent += 1
         is_answered = self._side.known.is_answered(self._signals_sent)
-        sent = self._say(workflow_id, f"signal {name!r} to")
-        if not is_answered:
-            sent.set_result(None)
+        sent = self._say(workflow_id, f"signal {name!r} to", is_answered=is_answered)
         self._side.issue_here(commands.SendSignal(workflow_id, name, payload, is_answered))
         return sent
 
@@ -127,13 +125,16 @@ class Offspring:
         """Issue the step that asks a workflow to end."""
         if self._side.loop.is_closing:
             raise Evicted
-        sent = self._say(workflow_id, "request to end to")
+        sent = self._say(workflow_id, "request to end to", is_answered=True)
         self._side.issue_here(commands.CancelExternal(workflow_id, reason))
         return sent
 
-    def _say(self, workflow_id: str, what: str) -> Sent:
+    def _say(self, workflow_id: str, what: str, *, is_answered: bool) -> Sent:
         loop = self._side.loop
-        sent = Sent(workflow_id, what, loop=loop, rank=loop.next_rank())
+        # An earlier version gave it no rank: those behind it keep theirs, and sets their order.
+        sent = Sent(workflow_id, what, loop=loop, rank=loop.next_rank() if is_answered else 0)
+        if not is_answered:
+            sent.set_result(None)
         self._sent.append(sent)
         return sent
 

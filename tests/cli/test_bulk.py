@@ -98,6 +98,9 @@ def test_nobody_is_asked_where_nobody_sits_and_a_no_does_nothing(monkeypatch):
         (["a=x", "b=true", "c=1.5"], {"a": "x", "b": True, "c": 1.5}),
         (["a=[1]"], {"a": "[1]"}),
         (["a=x=y"], {"a": "x=y"}),
+        (["a=2026-07-01T12:00:00+02:00"], {"a": "2026-07-01T10:00:00.000Z"}),
+        (['a="2026-07-01T12:00:00+02:00"'], {"a": "2026-07-01T12:00:00+02:00"}),
+        (["a=2026-07-01T12:00:00"], {"a": "2026-07-01T12:00:00"}),
     ],
 )
 def test_attributes_are_names_with_json_or_texts(words, expected):

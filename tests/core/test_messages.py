@@ -9,6 +9,7 @@ from perdure.core import commands as c
 from perdure.core import records as r
 from perdure.core.bounds import Bounds
 from perdure.core.ids import execution_id
+from perdure.core.limits import SIGNAL_NAMES_NOTED
 from perdure.core.records import decode_event
 from perdure.core.state import Status
 from tests.core.ledger_rig import BOOM, Rig
@@ -127,6 +128,11 @@ def test_a_message_starts_the_workflow_that_is_not_there_once_and_in_its_commit(
     assert (execution.last_event_id, execution.more.signals) == (3, 2)
 
 
+def test_without_a_request_id_only_the_message_that_did_it_has_started_the_workflow(rig) -> None:
+    assert rig.ask(with_start(request_id=None)) == c.Done(c.STARTED)
+    assert rig.ask(with_start(request_id=None)) == c.Done()
+
+
 def test_an_update_starts_the_workflow_that_is_not_there(rig: Rig) -> None:
     start = c.StartWorkflow("new", "T", "default", None, "u1", b"d")
     ask = c.UpdateWorkflow("new", "raise", None, "u1", start=start)
@@ -188,6 +194,13 @@ def test_only_a_signal_that_the_known_code_does_not_take_is_answered_so(rig: Rig
     rig.ask(noting(rig, NOTES))
     assert rig.ask(signal("go")) == c.Done()
     assert rig.ask(signal("og")) == c.Done(c.NOT_TAKEN)
+
+
+def test_of_code_that_may_take_more_than_was_noted_nothing_is_said(rig: Rig) -> None:
+    rig.ask(signal())
+    names = tuple(f"n{at:02}" for at in range(SIGNAL_NAMES_NOTED))
+    rig.ask(noting(rig, r.SignalNotes(names)))
+    assert rig.ask(signal("z")) == c.Done()
 
 
 def test_of_dropped_signals_the_newest_are_kept(rig: Rig) -> None:

@@ -262,6 +262,12 @@ def test_a_redrive_that_comes_too_late_is_told_so_and_not_that_there_was_none():
     assert "the workflow is Completed" in said("b")
 
 
+def test_of_attempts_without_end_no_number_is_said():
+    scene = begun(retry=RetryPolicy(max_attempts=RetryPolicy.UNLIMITED))
+    with pytest.raises(NotFound, match=r"it is Scheduled, attempt 1$"):
+        scene.engine.redrive_dead_letter("w", "a")
+
+
 def test_a_dead_letter_that_was_given_up_says_so():
     scene = begun(retry=WORKED)
     scene.exhaust()

@@ -240,7 +240,21 @@ def test_a_history_of_before_answers_goes_on_as_it_went(history):
 
         await asyncio.gather(speaks(), sleeps())
         # Of today: the code is told.
+        ranks.append(hash(asyncio.get_running_loop().create_future()))
         await workflow.external("gone").signal("again")
+
+    async def silent():
+        async def speaks():
+            await asyncio.sleep(1)
+
+        async def sleeps():
+            await asyncio.sleep(2)
+
+        await asyncio.gather(speaks(), sleeps())
+        ranks.append(hash(asyncio.get_running_loop().create_future()))
+
+    ranks = []
+    history(silent).run()
 
     run = history(flow)
     payload = values.encode_input(None, (), {})
@@ -258,6 +272,8 @@ def test_a_history_of_before_answers_goes_on_as_it_went(history):
     (last,) = replayer.take_steps()
     assert isinstance(last, commands.FailWorkflow)
     assert last.failure.type == "ExternalFailed"
+    # What stands behind has the places in sets that it had then.
+    assert ranks == [ranks[0]] * 2
     replayer.close()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perdure import errors, workflow
 from perdure.core import commands, records
 from perdure.worker import guard
-from perdure.worker.notes import notes_in
+from perdure.worker.notes import Known, notes_in
 
 # --- patches -----------------------------------------------------------------------------
 
@@ -276,3 +276,27 @@ def test_after_a_reset_the_events_that_it_took_back_do_not_count(history, to_eve
     steps = replayer.take_steps()
     assert list(steps) == run.steps[commands_kept:][: len(steps)]
     replayer.close()
+
+
+# --- signals to others -----------------------------------------------------------------------
+class Counting(Known):
+    """How many events are looked at."""
+
+    looks = 0
+
+    def is_dropped(self, event_id: int) -> bool:
+        self.looks += 1
+        return super().is_dropped(event_id)
+
+
+def test_signals_of_before_answers_are_found_without_a_look_at_all_others_for_each():
+    known, count = Counting(), 500
+    sent = [
+        records.SignalSent(at, 0, "other", "go", None, answered=at % 3 > 0) for at in range(count)
+    ]
+    reset = records.WorkflowReset(count, 0, count // 2, 1, "", None, b"")
+    known.learn([*sent, reset], 0)
+    told = [known.is_answered(number) for number in range(1, count)]
+    live = [at % 3 > 0 for at in range(count // 2 + 1)]
+    assert told == live + [True] * (count - 1 - len(live))
+    assert known.looks == count
