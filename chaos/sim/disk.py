@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
+from chaos.sim import broken_plant
 from chaos.sim.loop import MS_US
 from chaos.sim.plan import Fault
 from chaos.sim.process import Killed, Process
@@ -162,6 +163,7 @@ class SimWriter:
     def set_aside(self, rows: Sequence[AsideRow]) -> None:
         """What made the core raise: in a simulation that is a finding."""
         for row in rows:
+            broken_plant.check(row.error)
             self._world.violated(13, f"a command was set aside: {row}"[:600])
         self._inner.set_aside(rows)
 

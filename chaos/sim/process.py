@@ -5,11 +5,13 @@ What a turn sends leaves while the turn lasts: a slow sync in the middle delays 
 
 from __future__ import annotations
 
+import traceback
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chaos.sim import broken_plant
 from chaos.sim.loop import MS_US
 
 if TYPE_CHECKING:
@@ -122,6 +124,7 @@ class Process:
         except ProcessExit as exit_:
             self.end(exit_.code)
         except Exception as problem:  # noqa: BLE001 - what no process may do is a finding
+            broken_plant.check("".join(traceback.format_exception(problem)))
             world.crashed(self, problem)
             self.end(CRASHED)
         finally:

@@ -28,7 +28,7 @@ from perdure.core.commands import (
     SignalWorkflow,
     UpdateWorkflow,
 )
-from perdure.core.facts import Decision, Facts, refuse
+from perdure.core.facts import Decision, Facts, Past, refuse
 from perdure.core.gates import Gates
 from perdure.core.interaction_records import WorkflowReset
 from perdure.core.records import WorkflowCancelRequested
@@ -41,6 +41,18 @@ from perdure.worker.messages import Messages
 from perdure.worker.notes import Known, Notes
 
 replace = msgspec.structs.replace
+
+
+class _Unasked:
+    """A past in which nobody has asked for anything."""
+
+    def __init__(self, past: Past) -> None:
+        self.closing_event = past.closing_event
+        self.history = past.history
+
+    def requested_event(self, request_id: str) -> None:
+        """None: that is the bug."""
+        return
 
 
 # --- runs ---------------------------------------------------------------------
@@ -150,7 +162,7 @@ def update_done_again(patches: Patches) -> None:
     """An update that is asked for again, its answer having got lost, is another update."""
 
     def update(whole: Execution, command: UpdateWorkflow, facts: Facts) -> Decision:
-        unknown = replace(facts, requested_event=lambda request_id: None)
+        unknown = replace(facts, past=_Unasked(facts.past))
         return decide_interactions.update(whole, command, unknown)
 
     patches.item(decide._DECIDERS, UpdateWorkflow, update)
@@ -221,7 +233,7 @@ def reset_done_again(patches: Patches) -> None:
     """A reset that is asked for again, its answer having got lost, is another one."""
 
     def again(whole: Execution, command: ResetWorkflow, facts: Facts) -> Decision:
-        unknown = replace(facts, requested_event=lambda request_id: None)
+        unknown = replace(facts, past=_Unasked(facts.past))
         return resetting.reset(whole, command, unknown)
 
     patches.item(decide._DECIDERS, ResetWorkflow, again)

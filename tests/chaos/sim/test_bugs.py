@@ -8,6 +8,7 @@ import pytest
 
 from chaos.sim import bank, bugs, run
 from chaos.sim.bank import Score, Search
+from chaos.sim.broken_plant import BrokenPlant
 from chaos.sim.bugs import BANK, Bug
 from perdure.errors import InvalidArgument
 
@@ -57,6 +58,16 @@ def test_a_planted_bug_is_found_within_a_few_seeds(bug, invariants):
     found = bank.search(bug, 25)
     assert found.invariant in invariants
     assert found.seeds == (found.seed or 0) + 1
+
+
+def test_a_plant_that_is_broken_itself_counts_as_nothing_found(monkeypatch):
+    def plant(patches):
+        bugs.talk.update_done_again(patches)
+        patches.set(bugs.talk, "_Unasked", None)
+
+    monkeypatch.setitem(BANK, Bug.UPDATE_DONE_AGAIN, bugs.Entry("nowhere", plant))
+    with pytest.raises(BrokenPlant, match="TypeError"):
+        bank.search(Bug.UPDATE_DONE_AGAIN, 25)
 
 
 def test_a_bug_without_consequence_is_missed(monkeypatch):
