@@ -1,4 +1,4 @@
-"""A planted bug that does not fit the engine any more proves nothing: it must not count as found."""
+"""A planted bug that does not fit the engine any more proves nothing: it must not be a find."""
 
 from __future__ import annotations
 
