@@ -246,8 +246,8 @@ class Operations(Interactions, FlowOperations, ScheduleOperations):
         (pending_state, failure_type, activity_type, `attempts` at least) holds for one and the
         same open one. `attributes`: search attributes that it has. `parent`: whose child it is.
         `stuck`: only those that go no further until somebody acts; `.stuck` of each says why in a
-        word: mismatch, history_limit, parked, dead_letter, no_worker (None: it is not). A page of
-        those may be short of `limit`, though there is a next one.
+        word: mismatch, history_limit, parked, dead_letter, no_worker (None: it is not). A page may
+        be short of `limit`, and one of those empty, though there is a next one.
         """
         ok = self._call(
             wire.ListWorkflows(

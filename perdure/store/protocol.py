@@ -309,8 +309,8 @@ class Reader(Protocol):
         """Executions that match, newest start first, with their open activities (timers left out),
         and the next page's token. Removed ones only where their status is asked for.
 
-        Where `where.judge` is asked, so many at a time: a page may then be short of its limit, and
-        empty, though there is a next one.
+        So many activities at a time, and where `where.judge` is asked, so many executions: a page
+        may be short of its limit, and then empty, though there is a next one.
         """
         ...
 

@@ -25,6 +25,8 @@ from perdure.store.protocol import AsideRow, CommitRow, Damaged, StoreError, Wor
 
 DEAD_LETTERS_AT_ONCE = 500
 JUDGED_AT_ONCE = 2_000
+# A page ends behind so many open activities: whoever asked is not the only one who waits.
+ACTIVITIES_AT_ONCE = 50_000
 _MORE_FITS = "perdure_more_fits"
 
 _DEAD_LETTERS = f"""
@@ -142,13 +144,16 @@ class SqliteReader:
             )
             last_seq = found[size - 1][0] if len(found) > size else None
             listed: list[Execution] = []
+            loaded = 0
             for seq, execution in found[:size]:
                 sqlite_rows.load_activities(connection, seq, execution)
+                loaded += len(execution.activities)
                 if where.judge is None or where.judge(execution):
                     listed.append(execution)
-                    if len(listed) == limit and seq != found[-1][0]:
-                        last_seq = seq
-                        break
+                is_full = len(listed) == limit or loaded > ACTIVITIES_AT_ONCE
+                if is_full and seq != found[-1][0]:
+                    last_seq = seq
+                    break
         return listed, None if last_seq is None else rules.page_token(last_seq)
 
     def failure_types(self, limit: int) -> list[str]:

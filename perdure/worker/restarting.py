@@ -32,7 +32,13 @@ def trouble_with(apps: Sequence[str], cwd: str) -> str:
     command = [sys.executable, "-c", _CHECK, cwd, *apps]
     try:
         done = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=CHECK_S, check=False
+            command,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=CHECK_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         return f"the new code can't be tried: {problem}"

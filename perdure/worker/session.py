@@ -357,6 +357,7 @@ class Worker:
             self._welcome(message, now_ms)
             return
         if isinstance(message, links.RestartWorker):
+            self._trouble = ""  # What there was is looked at anew.
             self.on_restart()
             return
         self.refusal = message.message  # There is nothing to do here, and there will not be.

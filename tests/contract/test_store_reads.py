@@ -13,6 +13,7 @@ from perdure.core.start import Parent
 from perdure.core.state import ActivityState, Status
 from perdure.errors import InvalidArgument
 from perdure.store.protocol import WorkflowFilter
+from perdure.store.sqlite import SqliteReader
 from tests.contract.conftest import (
     BOOT_MS,
     FAILURE,
@@ -280,6 +281,22 @@ def test_a_list_that_is_judged_shows_only_what_runs_and_goes_on_page_by_page(sto
             break
     assert seen == ["w7", "w3", "w1"]
     assert [one.workflow_id for one in reader.list_workflows(where, 1, None)[0]] == ["w7"]
+
+
+def test_a_page_ends_behind_many_open_activities_and_the_next_goes_on_there(store, monkeypatch):
+    monkeypatch.setattr("perdure.store.sqlite_reader.ACTIVITIES_AT_ONCE", 3)
+    line = Line(store)
+    ids = [f"w{number}" for number in range(5)]
+    rows = [(id_, activity(f"a{number}")) for id_ in ids for number in range(2)]
+    line.commit(started=[execution(id_) for id_ in ids], activities=rows)
+    reader, seen, page, pages = store.reader(), [], None, 0
+    while page is not None or not pages:
+        found, page = reader.list_workflows(WorkflowFilter(), 10, page)
+        assert found
+        seen += [(one.workflow_id, len(one.activities)) for one in found]
+        pages += 1
+    assert seen == [(id_, 2) for id_ in reversed(ids)]
+    assert pages == (3 if isinstance(reader, SqliteReader) else 1)
 
 
 def test_dead_letters_are_those_that_wait_for_an_operator(store):
