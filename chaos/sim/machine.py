@@ -69,11 +69,20 @@ def simulated(
         yield
 
 
-def quiet() -> None:
-    """Log nothing from now on."""
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Log nothing for as long as this lasts."""
+    before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(
         processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger("critical")
     )
+    try:
+        yield
+    finally:
+        if before is None:
+            structlog.reset_defaults()
+        else:
+            structlog.configure(**before)
 
 
 def _drop(logger: Any, name: str, event: Any) -> Any:

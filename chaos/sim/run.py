@@ -21,17 +21,17 @@ def run_plan(plan: Plan) -> Result:
 
 def run_world(plan: Plan) -> tuple[Result, World | FastWorld]:
     """Likewise, and the world as it was at its end, for diagrams."""
-    machine.quiet()
-    world = FastWorld(plan) if plan.knobs.world == "fast" else World(plan)
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with (
-            bugs.planted(plan.bug),
-            machine.simulated(plan.knobs.limits, world.places.hears_points()),
-        ):
-            result = world.run()
-            world.close()
+        with machine.quiet():
+            world = FastWorld(plan) if plan.knobs.world == "fast" else World(plan)
+            with (
+                bugs.planted(plan.bug),
+                machine.simulated(plan.knobs.limits, world.places.hears_points()),
+            ):
+                result = world.run()
+                world.close()
     finally:
         if was_on:
             gc.enable()
