@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from perdure import values
+from perdure.answers import Answer
 from perdure.core import records
 from perdure.core.ids import execution_id
 from perdure.core.start import Parent, StartTerms
@@ -120,7 +121,8 @@ def history_of(
     """
     if not isinstance(shown, list) or not shown:
         raise InvalidArgument("a history is a list of events")
-    events = tuple(_events(shown))
+    of = workflow_id if not source else ""
+    events = tuple(_events(map(_plain, shown), f"{of}: " if of else ""))
     first = events[0] if events else None
     if not isinstance(first, records.WorkflowStarted):
         raise InvalidArgument("a history begins with WorkflowStarted")
@@ -133,7 +135,12 @@ def history_of(
     )
 
 
-def _events(shown: Iterable[Any]) -> Iterator[records.Event]:
+def _plain(view: Any) -> Any:
+    """A client gives Answers, also inside of an event; a file gives dicts."""
+    return view.to_dict() if isinstance(view, Answer) else view
+
+
+def _events(shown: Iterable[Any], of: str = "") -> Iterator[records.Event]:
     started_ms: int | None = None
     for view in shown:
         if not isinstance(view, Mapping) or not isinstance(view.get("kind"), str):
@@ -142,18 +149,18 @@ def _events(shown: Iterable[Any]) -> Iterator[records.Event]:
             started_ms = view.get("at_ms")
             continue
         try:
-            yield _event(view, started_ms)
+            yield _event(view, started_ms, of)
         except (msgspec.ValidationError, TypeError, ValueError, AttributeError) as problem:
-            text = f"event {view.get('event_id')}, {view['kind']}: {problem}"
+            text = f"{of}event {view.get('event_id')}, {view['kind']}: {problem}"
             raise InvalidArgument(text) from problem
         started_ms = None
 
 
-def _event(view: Mapping[str, Any], started_ms: int | None) -> Any:
+def _event(view: Mapping[str, Any], started_ms: int | None, of: str) -> Any:
     kind = _KINDS.get(view["kind"])
     if kind is None:
         raise InvalidArgument(
-            f"event {view.get('event_id')} is a {view['kind'][:80]!r}: of a newer perdure?"
+            f"{of}event {view.get('event_id')} is a {view['kind'][:80]!r}: of a newer perdure?"
         )
     said: dict[str, Any] = {"started_ms": started_ms} if started_ms is not None else {}
     for field in msgspec.structs.fields(kind):
@@ -182,7 +189,7 @@ def _field(name: str, annotation: Any, it: Any) -> Any:
         return _OPTIONS
     if name == "attributes":
         return tuple(dict(it).items())
-    return msgspec.convert(msgspec.to_builtins(it), annotation)
+    return msgspec.convert(msgspec.to_builtins(it, builtin_types=(bytes,)), annotation)
 
 
 def _has_bytes(it: Any) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from perdure import activity, errors, replaying, values, views, workflow
+from perdure.answers import to_answer
 from perdure.core import records
 from perdure.core.commands import CancelWorkflow, SignalWorkflow, UpdateWorkflow
 from perdure.core.ids import execution_id
@@ -119,12 +120,12 @@ async def heir():
 NEW = Registry([flow, kid], [work, fails])
 
 
-def test_what_a_workflow_has_gone_through_fits_its_code_as_shown_and_as_printed(shown):
+def test_what_a_workflow_has_gone_through_fits_its_code_as_a_client_has_it_and_as_printed(shown):
     kinds = {event["kind"] for events in shown.values() for event in events}
     assert len(kinds) >= 18, kinds
     for id_, events in shown.items():
         run = 2 if "\x1f" in id_ else 1
-        for form in (events, printed(events)):
+        for form in (events, printed(events), to_answer(events)):
             found = history_of(form, id_.partition("\x1f")[0], run=run)
             verdict = check(NEW, found)
             assert verdict.fits, verdict
@@ -278,10 +279,19 @@ def test_how_a_run_began_is_read_back():
             "attributes": {"a": 1},
             "signals": [{"name": "s", "input": None}],
         }
-    (first, second) = history_of(printed(shown)).events
-    assert first.terms == terms
-    assert second.failure == failed.failure
-    assert (second.event_id, second.started_ms) == (3, 9)
+    for form in (printed(shown), to_answer(shown)):
+        (first, second) = history_of(form).events
+        assert first.terms == terms
+        assert second.failure == failed.failure
+        assert (second.event_id, second.started_ms) == (3, 9)
+
+
+def test_bytes_in_the_details_of_a_failure_are_bytes_where_a_client_gives_them():
+    failure = Failure("T", "m", details=[b"\0\xff"], cause=Failure("C", "d", details=b"c"))
+    started = records.WorkflowStarted(1, 2, "t", "q", None, "r", b"", None)
+    failed = records.ActivityTaskFailed(3, 4, "@1", 1, 1, 2, failure, 9, "w")
+    (_, found) = history_of(to_answer(views.events([started, failed]))).events
+    assert found.failure == failure
 
 
 # --- any hash seed ---------------------------------------------------------------------------
