@@ -7,6 +7,7 @@ written by a version that does not know it: `meta` names the epoch that has kept
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import apsw
@@ -38,6 +39,7 @@ _DELETE = "DELETE FROM found_by WHERE name = ? AND value = ? AND seq = ?"
 _MORE = "SELECT more FROM executions WHERE seq = ?"
 # Of longer texts the beginning: whoever looks a text up compares the whole.
 TEXT_CHARS = 100
+SORTED_AT_ONCE = 200_000
 
 Key = tuple[str, str]
 
@@ -87,13 +89,16 @@ def _before(connection: apsw.Connection, seq: int) -> More | None:
 
 
 def _all(connection: apsw.Connection) -> Iterator[tuple[str, str, int]]:
-    """In the order in which they stand in the table, which is far quicker to write."""
-    found = [
+    """So many at a time in the order in which they stand in the table, which is far quicker to
+    write; all at once might be more than there is memory for.
+    """
+    found = (
         (*key, seq)
         for seq, raw in connection.execute("SELECT seq, more FROM executions WHERE more NOT NULL")
         for key in _keys(sqlite_rows.decode_more(raw))
-    ]
-    return iter(sorted(found))
+    )
+    while some := list(itertools.islice(found, SORTED_AT_ONCE)):
+        yield from sorted(some)
 
 
 # --- looking up -------------------------------------------------------------------

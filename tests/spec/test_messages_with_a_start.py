@@ -89,7 +89,7 @@ def test_the_options_of_a_start_come_with_the_signal(engine, client):
     found = client.describe_workflow("o")
     assert (found.input["start"], found.search_attributes["shop"]) == (9, "north")
     engine.run_until_idle(skip_time=False)
-    assert found.status == "Running"
+    assert client.describe_workflow("o").status == "Running"
     engine.run_until_idle()
     assert client.result("o") == 10
 

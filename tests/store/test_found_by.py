@@ -29,9 +29,11 @@ def store(tmp_path) -> SqliteStore:
     return SqliteStore(tmp_path)
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 100])
 def test_a_store_that_never_had_it_is_searched_all_the_same_and_has_it_from_the_next_start(
-    store, tmp_path
+    store, tmp_path, monkeypatch, at_once
 ):
+    monkeypatch.setattr("perdure.store.sqlite_found_by.SORTED_AT_ONCE", at_once)
     line = Line(store)
     line.commit(started=[one("w", "p", customer="c", n=1), one("v", customer="d")])
     line.writer.close()
