@@ -58,7 +58,8 @@ def bind(
         return _bind_named(plan, kwargs, base64_bytes)
     if len(args) > len(plan.positional) and plan.rest is None:
         count = len(plan.positional)
-        raise BadInput(str(count), f"unexpected; the function takes {count} positional arguments")
+        arguments = "argument" if count == 1 else "arguments"
+        raise BadInput(str(count), f"unexpected; the function takes {count} positional {arguments}")
     for name in plan.required:
         if name not in plan.positional[: len(args)]:
             raise BadInput(name, "missing")

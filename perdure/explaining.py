@@ -253,8 +253,11 @@ def _waits(look: Look, work: Work) -> Why:
         return Why("timer", reason, "the timer fires", at_ms)
     more = execution.more
     if more is not None and more.children:
-        names = ", ".join(map(repr, sorted(more.children)[:3]))
-        return Why("child", f"it waits for a child workflow: {names}", "the child's end")
+        children = sorted(more.children)
+        names = ", ".join(map(repr, children[:3]))
+        first = of_execution(children[0])[0]
+        then = f"the child's end; `perdure wf explain {first}` says what that waits for"
+        return Why("child", f"it waits for a child workflow: {names}", then)
     reason = "it waits for a signal or an update: nothing else of it is open"
     if more is not None and more.untaken:
         came = ", ".join(repr(name) for name, _ in more.untaken[:3])

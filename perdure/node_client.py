@@ -6,6 +6,7 @@ For tools beside a node, not inside it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 from perdure.errors import Unavailable
 
 NODE_FILE = "node.json"
+POLL_S = 0.02
 PS = b"PS"
 RELOAD = b"RELOAD "
 LAST_STEPS = frozenset({"done", "failed", "look"})
@@ -51,6 +53,14 @@ def read_node(data_dir: str | os.PathLike[str]) -> NodeInfo | None:
         return msgspec.json.decode(raw, type=NodeInfo)
     except msgspec.MsgspecError as error:
         raise Unavailable(f"{Path(data_dir) / NODE_FILE} is not a node's file: {error}") from error
+
+
+def await_node(data_dir: str | os.PathLike[str], timeout_ms: int) -> NodeInfo | None:
+    """As read_node, once a node that is only starting has written it; None after `timeout_ms`."""
+    until = time.monotonic() + timeout_ms / 1_000
+    while (found := read_node(data_dir)) is None and time.monotonic() < until:
+        time.sleep(POLL_S)
+    return found
 
 
 def ps(node: str | os.PathLike[str], timeout_ms: int = 5_000) -> dict[str, Any]:

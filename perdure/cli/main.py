@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -113,6 +114,15 @@ def _called(args: list[str]) -> Any:
         return _usage(error)
 
 
+# What Click calls by the names of Python's types.
+_NO_NUMBER = re.compile(r"is not a valid (int|integer|float)(?: range)?\.$")
+_NUMBERS = {
+    "int": "is no whole number",
+    "integer": "is no whole number",
+    "float": "is no number",
+}
+
+
 def _usage(error: Any) -> int:
     context: Any = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -121,6 +131,7 @@ def _usage(error: Any) -> int:
     # A message of our own says what is wrong by itself; others need the name of their parameter.
     is_ours = isinstance(error, typer.BadParameter) and not (error.param or error.param_hint)
     message = error.message if is_ours else error.format_message()
+    message = _NO_NUMBER.sub(lambda it: _NUMBERS[it[1]], message)
     if type(error).__name__ == "MissingParameter":
         message = f"{message} {getattr(error.param, 'help', None) or ''}"
     output.note(f"perdure: {output.one_line(message)}")

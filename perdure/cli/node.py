@@ -176,6 +176,8 @@ def ps(
     asked = root_of(where) if where else data
     hint = f"no node answers at {where or data}: start one with `perdure up`"
     with output.reported(no_node=hint):
+        if not where:
+            node_client.await_node(data, milliseconds(timeout))
         tree = node_client.ps(asked, milliseconds(timeout))
     if as_json:
         output.emit(tree)

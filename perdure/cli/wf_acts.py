@@ -61,7 +61,7 @@ def add_to(app: typer.Typer) -> None:
         "  perdure wf signal cart-7 add '[\"lamp\"]' --start cart --input '[\"c-7\"]'"
     )(signal)
     app.command(epilog="\b\nExample:\n  perdure wf query order-42 state")(query)
-    app.command(epilog="\b\nExample:\n  perdure wf update order-42 set-address '[\"Elm Street\"]'")(
+    app.command(epilog="\b\nExample:\n  perdure wf update order-42 set_address '[\"Elm Street\"]'")(
         update
     )
     app.command(

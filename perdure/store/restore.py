@@ -16,6 +16,8 @@ import apsw
 import msgspec
 
 from perdure.core.ids import execution_id
+from perdure.core.interaction_records import WorkflowReset
+from perdure.core.records import ActivityTaskCancelled
 from perdure.store import backup, sqlite_rows, witness
 from perdure.store.backup import Copied
 from perdure.store.protocol import StoreBehind, StoreError
@@ -32,7 +34,8 @@ class Unknown(msgspec.Struct, frozen=True):
     """An effect that a ledger has applied and the store does not know to be done.
 
     `why`: "no workflow" (none of this id), "not scheduled" or "not completed" (an activity that
-    will run again: the receiver knows its key), "no key" (not made of ids).
+    will run again: the receiver knows its key), "given up" (one that failed or was cancelled, or
+    whose workflow has ended: nobody will ask for it again), "no key" (not made of ids).
     """
 
     ledger: str
@@ -193,7 +196,20 @@ def _why(store: apsw.Connection, key: str) -> str:
         return ""
     closing = sqlite_rows.closing_event(store, workflow_id, activity_id)
     if closing is not None:
-        return "" if type(closing).__name__ == "ActivityTaskCompleted" else "not completed"
+        return "" if type(closing).__name__ == "ActivityTaskCompleted" else "given up"
+    if execution.status.value != "Running":
+        return "given up"
     if activity_id in execution.activities:
         return "not completed"
-    return "not scheduled"
+    return "given up" if _is_cancelled(store, workflow_id, activity_id) else "not scheduled"
+
+
+def _is_cancelled(store: apsw.Connection, workflow_id: str, activity_id: str) -> bool:
+    """Whether the workflow, which goes on, gave the activity up, and no reset took that back."""
+    at: int | None = None
+    for event in sqlite_rows.load_history(store, workflow_id):
+        if isinstance(event, ActivityTaskCancelled) and event.activity_id == activity_id:
+            at = event.event_id
+        elif isinstance(event, WorkflowReset) and at is not None and at > event.to_event:
+            at = None
+    return at is not None

@@ -6,10 +6,14 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
+import msgspec
 import pytest
 
 import perdure
+from perdure import node_client
 from perdure.cli import main, output
 from perdure.cli.main import run
 
@@ -160,6 +164,33 @@ def test_where_no_node_answers_the_exit_code_is_4_and_the_line_says_what_to_do(a
     out, err = capsys.readouterr()
     assert out == ""
     assert "perdure up" in err.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["wf", "list", "--older-than-ms", "10m"], "'--older-than-ms': '10m' is no whole number"),
+        (["up", "--workers", "two"], "'--workers': 'two' is no whole number"),
+        (["ps", "--timeout", "5s"], "'--timeout': '5s' is no number"),
+    ],
+)
+def test_what_is_no_number_is_said_to_be_none(args, says, capsys):
+    assert run(args) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"perdure: Invalid value for {says}"
+
+
+def test_ps_waits_for_a_node_that_is_only_starting(nowhere):
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(node_client.await_node("d", 20_000)))
+    waiting.start()
+    info = node_client.NodeInfo(
+        pid=1, pid_started=1.0, node="n", endpoint="ipc://e", root="ipc://r", run_dir="run"
+    )
+    Path("d").mkdir()
+    Path("d/new").write_bytes(msgspec.json.encode(info))
+    Path("d/new").rename(Path("d") / node_client.NODE_FILE)
+    waiting.join(20)
+    assert found == [info]
 
 
 def test_the_drills_are_listed_for_machines(capsys):

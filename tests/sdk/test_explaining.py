@@ -46,6 +46,20 @@ def test_a_failed_workflow_says_why_it_failed_and_where():
     assert "perdure wf reset b --to EVENT" in why.next
 
 
+@workflow.define
+async def parent() -> str:
+    return await workflow.execute_child(order)
+
+
+def test_who_waits_for_a_child_is_told_where_to_look_on():
+    local = LocalEngine([order, parent], [], clock=ManualClock(0))
+    local.client.start_workflow(parent, workflow_id="p")
+    local.run_workflow_tasks()
+    why = local.explain("p")
+    assert why.reason == "it waits for a child workflow: 'p/@1'"
+    assert why.next == "the child's end; `perdure wf explain p/@1` says what that waits for"
+
+
 def test_other_ends_are_told_as_what_they_are():
     local = LocalEngine([order], [charge], clock=ManualClock(0))
     for one in ("done", "stopped"):

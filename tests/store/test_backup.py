@@ -70,13 +70,26 @@ class Shop:
             except workflow.ActivityFailed:
                 return None
 
+        @activity.define(name="later")
+        def later() -> None:
+            sink.apply_once(fn=lambda: None, token=activity.task_token())
+            raise activity.CompleteLater
+
+        @workflow.define(name="patient")
+        async def patient() -> None:
+            enough = workflow.receive("enough")
+            charged = workflow.start_activity(later, activity_id="charge")
+            await enough.get()
+            charged.cancel()
+            await enough.get()
+
         @workflow.define(name="twice")
         async def twice(run: int = 1) -> None:
             await workflow.execute_activity(charge, False, activity_id="charge")
             if run == 1:
                 workflow.continue_as_new(2)
 
-        self.engine = LocalEngine([order, twice], [charge])
+        self.engine = LocalEngine([order, patient, twice], [charge, later])
 
     def order(self, *workflow_ids: str, fails: bool = False) -> None:
         for workflow_id in workflow_ids:
@@ -291,13 +304,32 @@ def test_effects_that_the_store_does_not_know_are_listed_with_why(shop, tmp_path
     assert done.lost > 0
     found = list(restore.unknown_effects(shop.data, [shop.ledger]))
     assert {one.key: one.why for one in found} == {
-        "failed/charge": "not completed",
+        "failed/charge": "given up",
         "begun/charge": "not completed",
         "not-run/charge": "not scheduled",
         "w2/charge": "no workflow",
         "mine": "no key",
     }
     assert {one.ledger for one in found} == {str(shop.ledger)}
+
+
+def test_an_effect_that_nobody_will_ask_for_again_is_given_up(shop):
+    client = shop.engine.client
+    for name in ("one that ended", "one that goes on", "one that is taken back"):
+        client.start_workflow("patient", workflow_id=name)
+    shop.engine.run_until_idle(skip_time=False)
+    client.terminate_workflow("one that ended")
+    for name in ("one that goes on", "one that is taken back"):
+        client.signal_workflow(name, "enough")
+    shop.engine.run_until_idle(skip_time=False)
+    client.reset_workflow("one that is taken back", 1)
+    shop.store.close()
+    found = restore.unknown_effects(shop.data, [shop.ledger])
+    assert {one.key: one.why for one in found} == {
+        "one that ended/charge": "given up",
+        "one that goes on/charge": "given up",
+        "one that is taken back/charge": "not scheduled",
+    }
 
 
 def test_an_effect_of_a_later_run_is_looked_for_in_that_run(shop, tmp_path):
