@@ -34,8 +34,8 @@ class Source(Protocol):
         """The event made by the operator's command with this request id, or None."""
         ...
 
-    def history(self, workflow_id: str) -> list[Record]:
-        """All stored events of this execution, in order."""
+    def history(self, workflow_id: str, after: int = 0) -> list[Record]:
+        """All stored events of this execution behind event `after`, in order."""
         ...
 
     def history_bytes(self, workflow_id: str) -> int:

@@ -351,9 +351,10 @@ class Steps:
         """The ends of children that this run's code has not heard of, and the next one is told."""
         if not step.unheard and self._execution.last_wake_id <= self._consumed:
             return []
+        # What came before this task the code has heard of.
         return [
             end
-            for event in self._facts.past.history()
+            for event in self._facts.past.history(self._execution.consumed)
             if (end := end_of_child(event)) is not None
             and (event.event_id > self._consumed or end.child_id in step.unheard)  # type: ignore[attr-defined]
         ]

@@ -28,8 +28,8 @@ class Past(Protocol):
         """The event that an operator's request made (by `scoped`)."""
         ...
 
-    def history(self) -> Sequence[Record]:
-        """All its events, in order."""
+    def history(self, after: int = 0) -> Sequence[Record]:
+        """All its events behind event `after`, in order."""
         ...
 
 
@@ -44,7 +44,7 @@ class NoPast:
         """None."""
         return None
 
-    def history(self) -> Sequence[Record]:
+    def history(self, after: int = 0) -> Sequence[Record]:
         """Nothing."""
         return ()
 

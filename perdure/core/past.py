@@ -26,7 +26,7 @@ class Reading:
         self.source = source
         self.failed: Exception | None = None
 
-    def __call__(self, read: Callable[..., Any], *of: str) -> Any:
+    def __call__(self, read: Callable[..., Any], *of: str | int) -> Any:
         """What the source has. Where it fails, the command at hand is not to blame; where a row of
         it makes no sense, what concerns that row is.
         """
@@ -67,9 +67,13 @@ class StoredPast:
                 return found
         return None
 
-    def history(self) -> list[Record]:
-        """Every event, those of the batch at hand included."""
+    def history(self, after: int = 0) -> list[Record]:
+        """Every event behind event `after`, those of the batch at hand included."""
         read, workflow_id = self._read, self._workflow_id
-        events: list[Record] = read(read.source.history, workflow_id)
-        fresh = [one.body for one in self._draft.events if one.workflow_id == workflow_id]
+        events: list[Record] = read(read.source.history, workflow_id, after)
+        fresh = [
+            one.body
+            for one in self._draft.events
+            if one.workflow_id == workflow_id and one.event_id > after
+        ]
         return events + [decode_event(body) for body in fresh]

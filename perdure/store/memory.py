@@ -279,13 +279,14 @@ class MemoryWriter:
             raw = store.event(workflow_id, event_id)
         return None if raw is None else decode_event(raw)
 
-    def history(self, workflow_id: str) -> list[Record]:
-        """All stored events of this execution, in order."""
+    def history(self, workflow_id: str, after: int = 0) -> list[Record]:
+        """All stored events of this execution behind event `after`, in order."""
         store = self._owned()
         with store.lock:
             stored = store.executions.get(workflow_id)
             found = {} if stored is None else stored.events
-            return [decode_event(found[event_id].body) for event_id in sorted(found)]
+            wanted = sorted(event_id for event_id in found if event_id > after)
+            return [decode_event(found[event_id].body) for event_id in wanted]
 
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""

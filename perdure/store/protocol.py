@@ -194,8 +194,8 @@ class Writer(Protocol):
         """The event that an operator's command with this request id made, decoded, or None."""
         ...
 
-    def history(self, workflow_id: str) -> list[Record]:
-        """All stored events of this execution, in order."""
+    def history(self, workflow_id: str, after: int = 0) -> list[Record]:
+        """All stored events of this execution behind event `after`, in order."""
         ...
 
     def history_bytes(self, workflow_id: str) -> int:

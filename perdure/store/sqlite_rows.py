@@ -262,10 +262,11 @@ def load_event(connection: apsw.Connection, workflow_id: str, event_id: int) -> 
     )
 
 
-def load_history(connection: apsw.Connection, workflow_id: str) -> list[Record]:
-    """All events of an execution, in order."""
+def load_history(connection: apsw.Connection, workflow_id: str, after: int = 0) -> list[Record]:
+    """All events of an execution behind event `after`, in order."""
     rows = connection.execute(
-        f"SELECT body FROM events WHERE seq = {_SEQ} ORDER BY event_id", (workflow_id,)
+        f"SELECT body FROM events WHERE seq = {_SEQ} AND event_id > ? ORDER BY event_id",
+        (workflow_id, after),
     )
     return [decode_event(body) for (body,) in rows]
 

@@ -264,9 +264,9 @@ class SqliteWriter(WriteAheadLog):
         """The event that an operator's command with this request id made, decoded, or None."""
         return sqlite_rows.requested_event(self._owned(), workflow_id, request_id)
 
-    def history(self, workflow_id: str) -> list[Record]:
-        """All stored events of this execution, in order."""
-        return sqlite_rows.load_history(self._owned(), workflow_id)
+    def history(self, workflow_id: str, after: int = 0) -> list[Record]:
+        """All stored events of this execution behind event `after`, in order."""
+        return sqlite_rows.load_history(self._owned(), workflow_id, after)
 
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""

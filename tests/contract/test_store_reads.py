@@ -264,6 +264,15 @@ def test_a_list_is_narrowed_by_every_filter(store, where, expected):
         assert list(one.activities.values()) == open_there.get(one.workflow_id, [])
 
 
+def test_a_writer_has_the_events_behind_one(store):
+    line = Line(store)
+    events = [started_event(), completed_event(3), completed_event(5)]
+    line.commit(started=[execution()], events=[stored(one) for one in events])
+    assert line.writer.history("w") == events
+    assert line.writer.history("w", 1) == events[1:]
+    assert line.writer.history("w", 5) == line.writer.history("nobody") == []
+
+
 def test_a_list_that_is_judged_shows_only_what_runs_and_goes_on_page_by_page(store, monkeypatch):
     monkeypatch.setattr("perdure.store.sqlite_reader.JUDGED_AT_ONCE", 3)
     line = Line(store)

@@ -118,9 +118,9 @@ class FastStore:
                 return record
         return None
 
-    def history(self, workflow_id: str) -> list[Record]:
-        """All stored events of this execution, in order."""
-        return list(self.events(workflow_id))
+    def history(self, workflow_id: str, after: int = 0) -> list[Record]:
+        """All stored events of this execution behind event `after`, in order."""
+        return [one for one in self.events(workflow_id) if one.event_id > after]  # type: ignore[attr-defined]
 
     def history_bytes(self, workflow_id: str) -> int:
         """How many bytes the stored events of this execution have."""
