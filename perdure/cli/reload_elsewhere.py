@@ -49,7 +49,9 @@ def restart_all(client: Client, step_s: float, *, quiet: bool) -> tuple[list[str
 
 
 def _restart(client: Client, name: str, step_s: float) -> dict[str, Any]:
-    """The worker that it has become. FailedPrecondition with why it stays as it is."""
+    """The worker that it has become. FailedPrecondition with why it stays as it is; Unavailable
+    where it does not come back within `step_s`.
+    """
     from perdure import wire
 
     stem = name.rpartition("-")[0]
