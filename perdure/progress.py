@@ -14,10 +14,13 @@ KIND = "perdure.progress"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=KIND, tag_field="kind"):
-    """`done` of `total` (None: nobody knows), a note for people, and a checkpoint or None."""
+    """`done` of `total` (None: nobody knows), a note for people, and a checkpoint or None.
 
-    done: float
-    total: float | None = None
+    A whole number stays one: the next attempt may count on from `done`.
+    """
+
+    done: int | float
+    total: int | float | None = None
     note: str = ""
     details: Any = None
 

@@ -185,11 +185,58 @@ def connected(endpoint: str | None, timeout_s: float) -> Iterator[Client]:
     from perdure.client import Client
 
     where = endpoint or os.environ.get(ENDPOINT_VARIABLE)
-    who = f"no node answers at {where}" if where else "no node of ./.perdure answers"
-    hint = wrong_door(where) or f"{who}: start one with `perdure up`, or name one with --endpoint"
     timeout_ms = milliseconds(timeout_s)
-    with output.reported(no_node=hint), Client(endpoint, timeout_ms=timeout_ms) as client:
+    with (
+        output.reported(no_node=lambda: _no_node(where)),
+        Client(endpoint, timeout_ms=timeout_ms) as client,
+    ):
         yield client
+
+
+def _no_node(where: str | None) -> str:
+    """What to do where no node answers."""
+    who = f"no node answers at {where}" if where else "no node of ./.perdure answers"
+    pid = None if where else _running_pid(DATA_DEFAULT)
+    if pid is not None:
+        return f"the node of ./.perdure (process {pid}) does not answer: see `perdure ps`"
+    return wrong_door(where) or f"{who}: start one with `perdure up`, or name one with --endpoint"
+
+
+def _running_pid(data_dir: str) -> int | None:
+    """The root process of the node that serves, or served, on this directory, if it is alive."""
+    import psutil
+
+    from perdure.errors import Unavailable
+    from perdure.node_client import read_node
+
+    try:
+        node = read_node(data_dir)
+        if node is None:
+            return None
+        process = psutil.Process(node.pid)
+        is_it = process.create_time() == node.pid_started
+        return node.pid if is_it and process.status() != psutil.STATUS_ZOMBIE else None
+    except (Unavailable, psutil.Error):
+        return None
+
+
+def instant_ms(text: str | None, time_zone: str, name: str) -> int | None:
+    """The instant of an ISO date and time, in `time_zone` where it names none; None for None."""
+    import datetime
+
+    from perdure.times import zone
+
+    if text is None:
+        return None
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{name}: {text!r} is no time like 2026-12-24T18:00 or 2026-12-24T18:00+01:00"
+        ) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=zone(time_zone))
+    return max(0, int(at.timestamp() * 1000))
 
 
 def milliseconds(seconds: float) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -104,16 +104,16 @@ def check_log_level() -> None:
 
 
 @contextmanager
-def reported(*, no_node: str = "") -> Iterator[None]:
-    """Turns an error of the library into its line and its exit code. `no_node` is said where nobody
-    answers.
+def reported(*, no_node: str | Callable[[], str] = "") -> Iterator[None]:
+    """Turns an error of the library into its line and its exit code. `no_node`, or what it returns,
+    is said where nobody answers.
     """
     try:
         yield
     except errors.PerdureError as error:
         message = error.message or error.code
         if isinstance(error, errors.Unavailable) and no_node:
-            message = no_node
+            message = no_node if isinstance(no_node, str) else no_node()
         raise fail(message, EXIT_CODES.get(error.code, FAILED)) from None
 
 

@@ -16,6 +16,7 @@ from perdure.cli.options import (
     Timeout,
     ask,
     connected,
+    instant_ms,
     json_option,
 )
 
@@ -79,23 +80,6 @@ Paused = Annotated[bool, typer.Option("--paused", help="Make it, and start nothi
 Replace = Annotated[
     bool, typer.Option("--replace", help="Change the schedule of this id, all that it says.")
 ]
-
-
-def instant_ms(text: str | None, time_zone: str, name: str) -> int | None:
-    """The instant of an ISO date and time, in `time_zone` where it names none; None for None."""
-    from perdure.times import zone
-
-    if text is None:
-        return None
-    try:
-        at = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{name}: {text!r} is no time like 2026-12-24T18:00 or 2026-12-24T18:00+01:00"
-        ) from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=zone(time_zone))
-    return max(0, int(at.timestamp() * 1000))
 
 
 @app.command(
@@ -413,15 +397,22 @@ def backfill(
 ) -> None:
     """Run what was due in a span of the past.
 
-    At most 1 000 runs. Times without a zone are of the schedule's.
+    At most 1 000 runs, all due at once: with the overlap policy skip at most one begins. Times
+    without a zone are of the schedule's.
     """
     policy: Any = _policy(overlap)
     with connected(endpoint, timeout) as client:
-        zone = client.describe_schedule(schedule_id, 0).time_zone
+        found = client.describe_schedule(schedule_id, 0)
+        zone = found.time_zone
         first_ms = instant_ms(from_, zone, "--from") or 0
         last_ms = instant_ms(until, zone, "--until") or 0
         client.backfill_schedule(schedule_id, first_ms, last_ms, policy)
     _done("backfilled", schedule_id, as_json)
+    if (policy or found.overlap) == "skip":
+        output.note(
+            "overlap skip: what would begin while another run goes on is left out, so of several "
+            "at most one begins; --overlap buffer-all runs each, one after the other"
+        )
 
 
 @app.command(epilog="\b\nExample:\n  perdure schedule delete nightly")

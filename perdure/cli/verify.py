@@ -138,7 +138,7 @@ def _progress() -> tuple[Callable[[int], None], Callable[[], None]]:
         nonlocal last
         if time.monotonic() - last >= PROGRESS_S:
             last = time.monotonic()
-            print(f"\r{schedules} schedules tried", end="", file=sys.stderr, flush=True)
+            print(f"\rschedules tried: {schedules}", end="", file=sys.stderr, flush=True)
 
     return progress, lambda: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

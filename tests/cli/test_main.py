@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 import perdure
@@ -177,6 +178,28 @@ def test_where_no_node_answers_the_exit_code_is_4_and_the_line_says_what_to_do(a
 def test_what_is_no_number_is_said_to_be_none(args, says, capsys):
     assert run(args) == 2
     assert capsys.readouterr().err.splitlines()[0] == f"perdure: Invalid value for {says}"
+
+
+def test_of_a_node_that_is_there_and_silent_it_is_said_where_to_look(nowhere, capsys):
+    info = node_client.NodeInfo(
+        pid=os.getpid(),
+        pid_started=psutil.Process().create_time(),
+        node="n",
+        endpoint=f"ipc://{nowhere}/e",
+        root="ipc://r",
+        run_dir="run",
+    )
+    Path(".perdure").mkdir()
+    file = Path(".perdure") / node_client.NODE_FILE
+    file.write_bytes(msgspec.json.encode(info))
+    assert run(["wf", "list", "--timeout", "0.05"]) == 4
+    said = (
+        f"perdure: the node of ./.perdure (process {os.getpid()}) does not answer: see `perdure ps`"
+    )
+    assert capsys.readouterr().err.splitlines() == [said]
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(info, pid_started=1.0)))
+    assert run(["wf", "list", "--timeout", "0.05"]) == 4
+    assert "start one with `perdure up`" in capsys.readouterr().err
 
 
 def test_ps_waits_for_a_node_that_is_only_starting(nowhere):

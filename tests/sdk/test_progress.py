@@ -42,6 +42,7 @@ def test_describe_shows_it_and_the_next_attempt_goes_on_from_its_checkpoint():
         None,
         Progress(done=3, total=12, note="chapter 3", details={"row": 300}),
     ]
+    assert list(range(found[1].done, found[1].total)) == list(range(3, 12))  # Still whole numbers.
 
 
 @pytest.mark.parametrize(
