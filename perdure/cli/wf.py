@@ -270,6 +270,8 @@ def _print_result(
         if as_json:
             output.emit({"workflow_id": workflow_id, "status": error.status, "failure": failure})
         why = output.failure_line(failure) if failure else ""
+        if failure and failure["type"] == error.status:  # Cancelled: it says why and no more.
+            why = output.one_line(failure["message"])
         how = _HOW.get(error.status) or error.status.lower()
         raise output.fail(
             f"{workflow_id} {how}: {why}" if why else f"{workflow_id}: {how}", output.FAILED

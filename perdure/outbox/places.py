@@ -14,7 +14,8 @@ SQLITE = "sqlite"
 POSTGRES = "postgres"
 
 _password = re.compile(r"(?<=://)([^/@:]*):[^@/]*@|(?<=[?&\s])password=[^&\s]*")
-_scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://").match
+# A path may have a colon; one behind the name of what we know is a URL that lacks its slashes.
+_scheme = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(?:sqlite|postgres(?:ql)?):").match
 
 
 class Place(NamedTuple):

@@ -119,7 +119,9 @@ class _Explorer:
         if result.findings:
             result.verdict = VIOLATED
         elif not is_whole:
-            return self._inconclusive(f"there are more than {self._limits.schedules} schedules")
+            return self._inconclusive(
+                f"there are more than {self._limits.schedules} schedules (--max-schedules)"
+            )
         elif not result.effects:
             return self._inconclusive(
                 "no effect was seen: apply them through perdure.effects, or say where they are "

@@ -26,7 +26,10 @@ def test_a_slash_too_few_is_told_and_not_guessed(tmp_path):
         place_of(f"sqlite://{tmp_path}/app.db", "/usr")
 
 
-@pytest.mark.parametrize("text", ["mysql://h/db", "sqlite://app.db", "sqlite:///", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["mysql://h/db", "sqlite://app.db", "sqlite:///", "sqlite:app.db", "postgresql:shop", ""],
+)
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(InvalidArgument, match="outbox"):
         place_of(text, "/")
