@@ -211,7 +211,8 @@ def _parked(execution: Execution, workflow_id: str) -> Why:
     failure, retry = execution.task_failure, f"`perdure wf retry {workflow_id}`"
     match execution.task_reason:
         case "mismatch":
-            reason = f"its code does not fit its history{_said(failure)}"
+            said = "" if failure is None else f": {_in_line(failure.message)}"
+            reason = f"its code does not fit its history{said}"
             then = f"it is tried again, in vain unless the code fits; {retry} tries it at once"
         case "history_limit":
             said = "" if failure is None else f" ({_in_line(failure.message)})"

@@ -72,7 +72,7 @@ def test_other_ends_are_told_as_what_they_are():
 
 
 PARKED = {
-    "mismatch": ("does not fit its history with NonDeterminism: at 3", "in vain unless the code"),
+    "mismatch": ("does not fit its history: at 3", "in vain unless the code"),
     "history_limit": ("may not grow any more (at 3)", "unless the limit under [limits] is raised"),
     "timeout": ("took too long, 4 times in a row", "`perdure wf retry o` tries it at once"),
     "worker_died": ("the worker that ran its workflow task died, 4 times", "`perdure wf retry o`"),
