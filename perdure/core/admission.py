@@ -65,6 +65,7 @@ class Admission:
         self.rules = rules
         self._queues = queues
         self._promised: Counter[tuple[str, str]] = Counter()  # Leases proposed, not yet granted.
+        self._retry_ms: dict[Entry, int] = {}  # Those of them that a budget counts, and since when.
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self.breakers = {
             name: Breaker(rule.breaker)
@@ -182,6 +183,7 @@ class Admission:
     def granted(self, entry: Entry) -> None:
         """What was asked for is a lease now, and counted as such."""
         self._promised[entry.key[0], entry.key[1]] -= 1
+        self._retry_ms.pop(entry, None)
 
     def _count(self, entry: Entry, now_ms: int, by: int) -> None:
         queue, kind = entry.key[0], entry.key[1]
@@ -192,11 +194,14 @@ class Admission:
                 bucket.take(now_ms)
             elif bucket is not None:
                 bucket.give_back()
-        budget = self.budgets.get(kind) if entry.activity.attempt > 1 else None
-        if budget is not None and by > 0:
+        budget = self.budgets.get(kind)
+        if budget is None:
+            return
+        if by < 0 and entry in self._retry_ms:
+            budget.give_back(self._retry_ms.pop(entry), now_ms)
+        elif by > 0 and entry.activity.attempt > 1:
             budget.retry(now_ms)
-        elif budget is not None:
-            budget.give_back(now_ms)
+            self._retry_ms[entry] = now_ms
 
     def follow(self, workflow_id: str, records: Sequence[Record], at_ms: int) -> None:
         """Before the queues take them in: gates that are set; attempts that begin and end, where

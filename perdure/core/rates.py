@@ -89,16 +89,16 @@ class RetryShare:
         self._retries[at] = self._retries.get(at, 0) + 1
         self.retries += 1
 
-    def give_back(self, now_ms: int) -> None:
-        """It has not after all: one that still counts does not."""
+    def give_back(self, retry_ms: int, now_ms: int) -> None:
+        """That of `retry_ms` has not after all; nothing, where it counts no more by now."""
         self._move(now_ms)
-        if not self._retries:
+        at = retry_ms // self._slice_ms
+        if at not in self._retries:
             return
-        newest = max(self._retries)
-        self._retries[newest] -= 1
+        self._retries[at] -= 1
         self.retries -= 1
-        if not self._retries[newest]:
-            del self._retries[newest]
+        if not self._retries[at]:
+            del self._retries[at]
 
     def _move(self, now_ms: int) -> int:
         at = now_ms // self._slice_ms

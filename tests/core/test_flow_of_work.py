@@ -293,13 +293,13 @@ def test_a_budget_of_a_fifth_and_at_least_three(firsts, allowed):
 def test_a_retry_that_did_not_begin_leaves_no_more_room_than_there_was():
     share = RetryShare(RetryBudget(ratio=0, minimum=2, window_ms=1_000))
     share.retry(0)
-    share.give_back(950)  # Its refusal came late: nearly all of a window later.
+    share.give_back(0, 950)  # Its refusal came late: nearly all of a window later.
     for allowed in (2, 1):
         assert (share.retries, share.allowed) == (2 - allowed, 2)
         share.retry(1_000)
     assert share.ready_ms(1_000) > 1_000
-    share.give_back(5_000)  # What did not begin counts no more by now.
-    assert share.retries == 0
+    share.give_back(0, 1_900)  # What did not begin counts no more by now, and the others do.
+    assert share.retries == 2
 
 
 def test_under_a_budget_of_a_tenth_steady_failure_makes_a_tenth_more_load():
