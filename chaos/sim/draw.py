@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chaos.sim import draw_later as later
 from chaos.sim import draw_more as more
 from chaos.sim.chance import fresh
-from chaos.sim.plan import Fault, Flow, Knobs, Plan, Step
+from chaos.sim.plan import BY_HAND, Fault, Flow, Knobs, Plan, Step
 from perdure.core import links
 from perdure.crash_points import CrashPoint
 
@@ -162,9 +162,9 @@ def _step(draw: random.Random, knobs: Knobs, number: int) -> Step:
         start_to_close_ms = min(start_to_close_ms, draw.choice((100, 1_000)))
     # What always takes too long would never succeed, however often it is redriven.
     ms = min(ms, start_to_close_ms // 2, heartbeat_ms // 2 or ms)
-    queues = ("default", "default", "other", "hand") if knobs.pollers else ("default", "other")
+    queues = ("default", "default", "other", BY_HAND) if knobs.pollers else ("default", "other")
     queue = draw.choice(queues)
-    if queue == "hand" and how not in ("error", "nonretryable"):
+    if queue == BY_HAND and how not in ("error", "nonretryable"):
         how = "error"
     to_close_ms = draw.choice((0, 0, 0, 0, 500, 20_000))
     if draw.random() < 0.015:

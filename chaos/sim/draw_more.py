@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chaos.sim.chance import fresh
-from chaos.sim.plan import Child, Flow, Knobs, Step, Talk
+from chaos.sim.plan import BY_HAND, Child, Flow, Knobs, Step, Talk
 
 TALKS = 4
 GIVEN_UP = ("try", "wait", "wait", "abandon")
@@ -53,7 +53,7 @@ def _given_up(draw: random.Random, flow: Flow) -> Flow:
 
 
 def _left(draw: random.Random, step: Step) -> dict[str, Any]:
-    if step.queue == "hand" or step.fails or draw.random() < 0.7:
+    if step.queue == BY_HAND or step.fails or draw.random() < 0.7:
         return {}
     return {"how": "leave", "fails": 1}
 

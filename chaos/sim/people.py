@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.sim import app
 from chaos.sim.client import ClientProcess, Outcome
-from chaos.sim.plan import Flow
+from chaos.sim.plan import BY_HAND, Flow
 from perdure import values, wire
 from perdure.errors import AlreadyExists, NotFound, PerdureError, WorkflowFailed
 from perdure.wire_args import FailureArgs
@@ -132,7 +132,7 @@ class Poller(ClientProcess):
     def _poll(self) -> None:
         self._polls += 1
         args = wire.PollActivityTask(
-            self.role, "hand", wait_ms=WAIT_MS, request_id=f"{self.role}-{self._polls}"
+            self.role, BY_HAND, wait_ms=WAIT_MS, request_id=f"{self.role}-{self._polls}"
         )
         self.call(args, self._polled, WAIT_MS)
 

@@ -15,6 +15,7 @@ import msgspec
 from perdure.errors import InvalidArgument
 
 PLAN_VERSION = 1
+BY_HAND = "hand"  # The queue whose activities clients poll for.
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +136,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     twice: bool = False  # The client submits it again later, with the same request id.
     steps: tuple[Step, ...] = ()
     talk: Talk | None = None
+
+    @property
+    def work_ms(self) -> int:
+        """How long all attempts that its steps need take, one after the other."""
+        return sum(step.ms * (step.fails + 1) for step in self.steps)
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from chaos.sim import run
-from chaos.sim.plan import Fault, Flow, Knobs, NetFault, Plan, Step
+from chaos.sim.plan import BY_HAND, Fault, Flow, Knobs, NetFault, Plan, Step
 
 TIME_BOX_S = 120.0
 RATES = ("drop", "twice", "late", "swap")
@@ -161,8 +161,10 @@ class Shrinker:
 
     def _simpler_knobs(self) -> Iterator[Callable[[], Plan]]:
         """Each tunable at its default, one by one."""
-        plain = {name: getattr(Knobs(), name) for name in Knobs.__struct_fields__}
-        for name, value in {**plain, **COUNTS}.items():
+        simple = {name: getattr(Knobs(), name) for name in Knobs.__struct_fields__} | COUNTS
+        if any(step.queue == BY_HAND for flow in self._plan.flows for step in flow.steps):
+            simple["pollers"] = 1  # Without any it would never end, which is another story.
+        for name, value in simple.items():
             if name not in ("world", "fault_ms", "heal_ms", "limits"):
                 yield lambda name=name, value=value: self._with_knob(name, value)  # type: ignore[misc]
         for name in list(self._plan.knobs.limits):
