@@ -137,14 +137,14 @@ def results(
             yield run.run_seed(seed, world=world, bug=bug)
         return
     every = list(seeds)
-    parts = [every[at : at + SEEDS_A_TASK] for at in range(0, len(every), SEEDS_A_TASK)]
-    with ProcessPoolExecutor(
-        processes,
-        mp_context=get_context("spawn"),
-        max_tasks_per_child=SEEDS_A_PROCESS // SEEDS_A_TASK,
-    ) as pool:
-        for found in pool.map(_part, parts, [world] * len(parts), [bug] * len(parts)):
-            yield from found
+    # Fresh processes now and then, by fresh pools: one with max_tasks_per_child may stop for ever
+    # when a child has had its fill (CPython gh-115634).
+    for begin in range(0, len(every), processes * SEEDS_A_PROCESS):
+        end = min(begin + processes * SEEDS_A_PROCESS, len(every))
+        parts = [every[at : min(at + SEEDS_A_TASK, end)] for at in range(begin, end, SEEDS_A_TASK)]
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for found in pool.map(_part, parts, [world] * len(parts), [bug] * len(parts)):
+                yield from found
 
 
 def _part(seeds: list[int], world: str, bug: str) -> list[Result]:
