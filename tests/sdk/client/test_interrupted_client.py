@@ -91,4 +91,5 @@ def test_wherever_a_call_is_interrupted_the_client_works_on_and_can_be_closed(no
     # In a thread: what is interrupted in the midst of compiled code leaves the exception that it
     # was handling as the context of all later ones of its thread.
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(interrupted_everywhere, node, call).result() > 10
+        # From Python 3.12 on fewer of the moments can be traced.
+        assert thread.submit(interrupted_everywhere, node, call).result() > 1
