@@ -44,6 +44,7 @@ class Interrupt:
         if frame.f_code.co_filename not in FILES:
             return None
         frame.f_trace_opcodes = True
+        sys.settrace(self._called)  # Python 3.12 looks at the line before only here.
         return partial(self._opcode, [""])
 
     def _opcode(self, before: list[str], frame: FrameType, event: str, arg: Any) -> Any:
@@ -91,5 +92,5 @@ def test_wherever_a_call_is_interrupted_the_client_works_on_and_can_be_closed(no
     # In a thread: what is interrupted in the midst of compiled code leaves the exception that it
     # was handling as the context of all later ones of its thread.
     with ThreadPoolExecutor(1) as thread:
-        # From Python 3.12 on fewer of the moments can be traced.
-        assert thread.submit(interrupted_everywhere, node, call).result() > 1
+        # Hundreds, and three in Python 3.13.0, which traces few of them.
+        assert thread.submit(interrupted_everywhere, node, call).result() > 2
