@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -44,6 +44,7 @@ PROJECT_FILE = "pyproject.toml"
 
 WORKERS_MAX = 1_000
 SLOTS_MAX = 10_000
+NAMES_LISTED_MAX = 8
 
 Attempts = Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX)]
 Workers = Annotated[int, msgspec.Meta(ge=0, le=WORKERS_MAX)]
@@ -277,3 +278,14 @@ def nearest(word: str, known: Any) -> str | None:
     lowered = {str(name).lower(): str(name) for name in known}
     near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
     return lowered[near[0]] if near else None
+
+
+def listed(names: Iterable[str], wanted: str = "") -> str:
+    """Names for people: NAMES_LISTED_MAX at most, first the one nearest to what was `wanted`."""
+    shown = list(names)
+    near = nearest(wanted, shown)
+    if near is not None:
+        shown.remove(near)
+        shown.insert(0, f"{near} (nearest)")
+    more = ", …" if len(shown) > NAMES_LISTED_MAX else ""
+    return ", ".join(shown[:NAMES_LISTED_MAX]) + more

@@ -5,16 +5,14 @@ Judged anew at each look, from what is open and who is there now: nothing of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from perdure.config import nearest
+from perdure.config import listed
 from perdure.core.gates import QUEUE, Gate, Gates
 from perdure.core.state import ActivityState, Execution
 
 Kind = Literal["activity", "workflow"]
-
-NAMES_LISTED_MAX = 8
 
 
 class Offer(NamedTuple):
@@ -110,22 +108,12 @@ def _instead(
         return "no worker is connected"
     elsewhere = {q for o in offers if type_ in o.types(kind) for q in o.queues or ()}
     if elsewhere:
-        return f"workers have it on other queues: {_listed(map(repr, sorted(elsewhere)))}"
+        return f"workers have it on other queues: {listed(map(repr, sorted(elsewhere)))}"
     if not there:
         queues = sorted({q for o in offers for q in o.queues or ()})
-        return f"no worker serves that queue; workers serve: {_listed(map(repr, queues))}"
+        return f"no worker serves that queue; workers serve: {listed(map(repr, queues))}"
     who = "the engine has" if in_engine else "workers have"
     types = sorted({name for offer in there for name in offer.types(kind)})
     if not types:
         return f"{who} no {kind}"
-    near = nearest(type_, types)
-    if near is not None:
-        types.remove(near)
-        types.insert(0, f"{near} (nearest)")
-    return f"{who}: {_listed(types)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = ", …" if len(shown) > NAMES_LISTED_MAX else ""
-    return ", ".join(shown[:NAMES_LISTED_MAX]) + more
+    return f"{who}: {listed(types, type_)}"

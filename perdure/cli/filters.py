@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from perdure.client import Client
 
 PAGE = 1_000
-NAMES_LISTED_MAX = 8
 STATUSES = ("Running", "Completed", "Failed", "Cancelled", "Terminated", "ContinuedAsNew")
 PENDING_STATES = ("Scheduled", "Leased", "Retrying", "DeadLettered")
 
@@ -155,13 +154,10 @@ def check_word(option: str, word: str | None, known: tuple[str, ...]) -> None:
 
 def no_failure(failure_type: str, there: list[str]) -> str:
     """That nothing failed with this type, and what else there is, the nearest first."""
-    from perdure.config import nearest
+    from perdure.config import listed
 
-    near = nearest(failure_type, there)
-    if near is not None:
-        there = [f"{near} (nearest)", *(one for one in there if one != near)]
-    listed = ", ".join(there[:NAMES_LISTED_MAX]) + (", …" if len(there) > NAMES_LISTED_MAX else "")
-    return f"nothing of these failed with {failure_type!r}; there is: {listed or 'no failure'}"
+    known = listed(there, failure_type) or "no failure"
+    return f"nothing of these failed with {failure_type!r}; there is: {known}"
 
 
 def pages(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 # What workers take at most to find a gateway that has just started again.
 WORKERS_PAUSE_S = 0.5
-NAMES_LISTED_MAX = 8
 
 
 def workflow(client: Client, who: str, type_: str, queue: str) -> str | None:
@@ -37,7 +36,7 @@ def workflow(client: Client, who: str, type_: str, queue: str) -> str | None:
 
 def name(client: Client, offered: str, name: str) -> str | None:
     """Where no worker offers this name among its `offered` ("queues", "activity_types")."""
-    from perdure.config import nearest
+    from perdure.config import listed
 
     workers = _workers(client)
     if workers is None:
@@ -48,13 +47,7 @@ def name(client: Client, offered: str, name: str) -> str | None:
     what = "serves queue" if offered == "queues" else "has activity type"
     if not workers:
         return f"no worker {what} {name!r}: none is connected"
-    near = nearest(name, known)
-    if near is not None:
-        known.remove(near)
-        known.insert(0, f"{near} (nearest)")
-    more = ", …" if len(known) > NAMES_LISTED_MAX else ""
-    there = ", ".join(known[:NAMES_LISTED_MAX]) + more
-    return f"no worker {what} {name!r}; workers have: {there or 'none'}"
+    return f"no worker {what} {name!r}; workers have: {listed(known, name) or 'none'}"
 
 
 def _workers(client: Client) -> list[dict[str, Any]] | None:
