@@ -30,7 +30,6 @@ from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, Refusal, Updated
 from perdure.core.explain_links import Explained
 from perdure.core.ids import execution_id
-from perdure.core.limits import GRACE_MS
 from perdure.core.links import (
     DLQ,
     GATEWAY,
@@ -296,7 +295,7 @@ class Gateway(ClientSide):
                 self._ask_peer(entry, SCHEDULER, asked)
             return
         offers = self._workers.offers
-        grace_ms = self.boot.options.get("recovery_grace_ms", GRACE_MS)
+        grace_ms = self.boot.recovery_grace_ms
         ok = gateway_reads.look(reader, entry.request, offers, self.now_ms(), grace_ms)
         self.answer(entry, ok)
 

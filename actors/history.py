@@ -34,7 +34,6 @@ from perdure.core.ledger import Ledger
 from perdure.core.limits import (
     AUDIT_MS,
     FEED_BEAT_MS,
-    GRACE_MS,
     PROTOCOL_VERSION,
     RETENTION_MS,
 )
@@ -157,7 +156,7 @@ class History(Mailbox):
             ready=self._writer.ready_count(),
             bounds=Bounds(**options.get("bounds", {})),
             began_ms=opened.base_ms + host.boottime_ms(),
-            recovery_grace_ms=options.get("recovery_grace_ms", GRACE_MS),
+            recovery_grace_ms=self.boot.recovery_grace_ms,
         )
         ledger = self._ledger
         places = Places(ledger.newest, ledger.execution, self._writer.requested_event)

@@ -12,7 +12,7 @@ from typing import Any
 from actors import history_answers
 from actors.mailbox import Mailbox
 from perdure.core.commands import Refusal
-from perdure.core.limits import GRACE_MS, PROTOCOL_VERSION
+from perdure.core.limits import PROTOCOL_VERSION
 from perdure.core.links import GATEWAY, Answer, Ask, Hello, Unwatch, Watch, Welcome
 from perdure.log_names import LogName
 from perdure.store.protocol import NoRoom, Opened, Reader, Writer
@@ -35,7 +35,7 @@ def take_over(mailbox: Mailbox, reserve_bytes: int) -> tuple[Writer, Opened | No
                 host.wall_ms(),
                 host.boot_id(),
                 host.boottime_ms(),
-                boot.options.get("recovery_grace_ms", GRACE_MS),
+                boot.recovery_grace_ms,
             )
         except NoRoom as error:
             mailbox.log.warning(LogName.NO_ROOM, error=str(error), has_freed=error.has_freed)

@@ -19,7 +19,7 @@ from perdure.core.boot import Boot
 from perdure.core.commands import AnyAnswer, AnyCommand, ExpireLease
 from perdure.core.ids import Session
 from perdure.core.lease_keeping import LeaseKeeping
-from perdure.core.limits import GRACE_MS, HOLD_MS
+from perdure.core.limits import HOLD_MS
 from perdure.core.links import (
     GATEWAY,
     HISTORY,
@@ -69,7 +69,7 @@ class LeaseKeeper(Proposer):
             self._tell,
             self._reply,
             self._probe,
-            self.boot.options.get("recovery_grace_ms", GRACE_MS),
+            self.boot.recovery_grace_ms,
         )
         self._mind.load(executions, self.now_ms())
         self.take_kept()

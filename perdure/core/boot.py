@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.core.limits import GRACE_MS
+
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a child of the root needs to begin. `options` are the role's own."""
@@ -21,3 +23,9 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     workers_endpoint: str = ""
     log_json: bool = True
     options: dict[str, Any] = {}
+
+    @property
+    def recovery_grace_ms(self) -> int:
+        """What leases of before the present epoch get at the most."""
+        grace_ms: int = self.options.get("recovery_grace_ms", GRACE_MS)
+        return grace_ms
