@@ -76,6 +76,7 @@ class Known:
         """Take in events that are about to be fed, of a workflow whose cursor is `cursor`."""
         self.cursor = max(self.cursor, cursor)
         markers: list[records.MarkerRecorded] = []
+        sent_before, dropped_before = len(self.signals_sent), len(self.dropped)
         for event in events:
             if isinstance(event, records.MarkerRecorded):
                 markers.append(event)
@@ -87,8 +88,9 @@ class Known:
                     # What was asked for behind it is asked for anew, also where the code asks at an
                     # event before it: one workflow task works off several.
                     self.cursor, self.recorded = event.to_event, event.commands
-        sent = self.signals_sent.items()
-        self.signals_told = [told for one, told in sent if not self.is_dropped(one)]
+        if (len(self.signals_sent), len(self.dropped)) != (sent_before, dropped_before):
+            sent = self.signals_sent.items()
+            self.signals_told = [told for one, told in sent if not self.is_dropped(one)]
         for event in markers:
             if self.is_dropped(event.event_id):
                 continue
