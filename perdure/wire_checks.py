@@ -64,7 +64,7 @@ def check_length(field: str, value: Any, *, optional: bool = True) -> None:
     """A length or an instant in whole milliseconds, 0 to 2^53; or None, where it is `optional`."""
     if value is None and optional:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INTEGER_MAX:
+    if not _is_whole(value):
         raise InvalidArgument(f"{field} must be whole milliseconds, 0 to 2^53", field=field)
 
 
@@ -72,8 +72,12 @@ def check_count(field: str, value: Any) -> None:
     """A whole number, 0 to 2^53; or None."""
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INTEGER_MAX:
+    if not _is_whole(value):
         raise InvalidArgument(f"{field} must be a whole number, 0 to 2^53", field=field)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int) and 0 <= value <= INTEGER_MAX
 
 
 def check_text(field: str, value: Any) -> None:

@@ -14,7 +14,6 @@ OF_COLUMNS = ("activity_id", "timer_id", "child_id", "update_id", "name")
 
 DEFAULT_QUEUE = "default"
 BAR_CHARS = 30
-UNLIMITED = 2**31 - 1  # As RetryPolicy.UNLIMITED.
 FRAMES_SHOWN_MAX = 6
 
 
@@ -150,11 +149,13 @@ def signal_lines(found: dict[str, Any], now_ms: int) -> list[str]:
 
 def pending(activities: list[dict[str, Any]], now_ms: int) -> Any:
     """The table of a workflow's open activities; their queues where one is not the default."""
+    from perdure.policy import RetryPolicy
+
     has_queues = any(each.get("task_queue", DEFAULT_QUEUE) != DEFAULT_QUEUE for each in activities)
     rows = []
     for each in activities:
         limit = each.get("max_attempts") or "-"
-        if limit == UNLIMITED:
+        if limit == RetryPolicy.UNLIMITED:
             limit = "∞"
         due = each.get("due_ms")
         if each["state"] == "Leased":
