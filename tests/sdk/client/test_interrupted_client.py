@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -88,7 +89,11 @@ def interrupted_everywhere(node: Any, call: str) -> int:
 
 @pytest.mark.filterwarnings("ignore:Unclosed:ResourceWarning")
 @pytest.mark.parametrize("call", ["ping", "close"])
-def test_wherever_a_call_is_interrupted_the_client_works_on_and_can_be_closed(node, call):
+def test_wherever_a_call_is_interrupted_the_client_works_on_and_can_be_closed(node, call, request):
+    # Garbage of earlier tests, collected meanwhile, would have its finalizers interrupted instead.
+    gc.collect()
+    gc.disable()
+    request.addfinalizer(gc.enable)
     # In a thread: what is interrupted in the midst of compiled code leaves the exception that it
     # was handling as the context of all later ones of its thread.
     with ThreadPoolExecutor(1) as thread:
